@@ -1,0 +1,53 @@
+# One door. `make run` and `make test` are all a newcomer needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: setup run test test-kernels lint types wheel-test perf clean
+
+$(BIN)/simgpu: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("simgpu needs Python 3.11 or newer; set PYTHON=") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.test: $(BIN)/simgpu
+	$(PIP) -e '.[test]'
+	touch $@
+
+$(VENV)/.lint: $(BIN)/simgpu
+	$(PIP) -e '.[lint]'
+	touch $@
+
+# torch by its exact name: newer ones may be a CUDA build of several GB
+$(VENV)/.kernels: $(VENV)/.test
+	$(PIP) 'torch==2.13.0'
+	$(PIP) -e '.[test,kernels]' 'triton==3.6.0'
+	touch $@
+
+setup: $(BIN)/simgpu
+
+run: setup
+	$(BIN)/simgpu run fa2 --gpu h200 --batch 4 --heads 32 --seqlen 4096 --head-dim 128
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto -m "not gpu and not kernels and not perf" tests
+
+test-kernels: $(VENV)/.kernels
+	$(BIN)/python -m pytest -m "kernels and not gpu" tests
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+wheel-test: $(VENV)/.test
+	$(BIN)/python tests/wheel_test.py
+
+perf: $(VENV)/.test
+	$(BIN)/python -m pytest -m perf tests
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,1 @@
+"""simgpu predicts, explains and checks how attention kernels run on GPUs."""
