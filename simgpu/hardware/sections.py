@@ -1,0 +1,141 @@
+"""The numbers of a profile, section by section: each with its unit, its meaning and its bounds.
+
+To add a number: one line here, one line in each YAML file.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Strict(BaseModel):
+    """Frozen; takes no unknown key, no text for a number, no infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def number(meaning: str, *, most: float, least: float | None = None, absent: bool = False) -> Any:
+    """Declare one number: above 0 (or from ``least`` on), up to ``most``; ``absent``: may lack."""
+    low = {"gt": 0} if least is None else {"ge": least}
+    default: Any = None if absent else ...
+    return Field(default, description=meaning, le=most, **low)
+
+
+class Device(Strict):
+    """The chip as a whole."""
+
+    sm_count: int = number("streaming multiprocessors", most=1024)
+    boost_mhz: float = number("highest SM clock", most=5000)
+    sustained_mhz: float = number("SM clock that holds under attention", most=5000)
+    warp_size: int = number("threads of a warp", most=64)
+
+
+class OccupancyLimits(Strict):
+    """What an SM can hold; ``occupancy.py`` turns it into CTAs an SM."""
+
+    registers_per_sm: int = number("32-bit registers of an SM", most=2**20)
+    registers_per_cta_max: int = number("registers one CTA may take", most=2**20)
+    registers_per_thread_max: int = number("registers one thread may take", most=1024)
+    register_unit_per_warp: int = number("registers are given to a warp in this unit", most=4096)
+    sub_partitions: int = number("quarters of an SM, each with its registers", most=16)
+    warps_per_sm: int = number("warps an SM can hold", most=256)
+    ctas_per_sm: int = number("CTAs an SM can hold", most=256)
+    threads_per_cta_max: int = number("threads one CTA may have", most=4096)
+    smem_per_sm_bytes: int = number("shared memory at the full carve-out", most=2**21)
+    smem_per_cta_max_bytes: int = number("shared memory one CTA may ask for", most=2**21)
+    smem_reserved_per_cta_bytes: int = number("taken by the driver", most=65536, least=0)
+    smem_unit_bytes: int = number("shared memory is given out in this unit", most=4096)
+    smem_static_limit_bytes: int = number("more than this needs opt-in", most=2**21)
+    smem_carveouts_kb: tuple[Annotated[int, Field(ge=0, le=2048)], ...] = Field(
+        min_length=1, description="sizes the driver may give shared memory, in KiB"
+    )
+    smem_carveout_headroom_kb: int = number("most KiB given beyond need", most=2048, least=0)
+
+
+class Rates(Strict):
+    """What each unit of an SM serves in one clock."""
+
+    tensor_flops_fp16: float = number("FLOP, fp16 in, fp32 out", most=2**20)
+    tensor_flops_bf16: float = number("FLOP, bf16 in, fp32 out", most=2**20)
+    tensor_flops_tf32: float | None = number("FLOP, tf32", most=2**20, absent=True)
+    tensor_flops_fp64: float | None = number("FLOP, fp64", most=2**20, absent=True)
+    tensor_flops_fp8: float | None = number("FLOP, fp8", most=2**20, absent=True)
+    tensor_flops_fp4: float | None = number("FLOP, fp4", most=2**20, absent=True)
+    mufu_instructions: float = number("warp instructions, MUFU (exp2, rcp)", most=64)
+    fma_instructions: float = number("warp instructions, FMA pipe", most=64)
+    alu_instructions: float = number("warp instructions, ALU pipe (max, select, logic)", most=64)
+    issue_slots: float = number("warp instructions that can be issued", most=64)
+    issue_efficiency: float = number("usable share of the issue slots", most=1)
+    lsu_bytes: float = number("bytes of loads that the LSU takes in", most=4096)
+    smem_bytes: float = number("bytes of shared memory", most=4096)
+    l2_bytes: float = number("bytes from L2 into one SM", most=4096)
+
+
+class Memory(Strict):
+    """L2 and HBM. Latencies are totals, from the load's issue to its data."""
+
+    hbm_capacity_gb: float = number("as sold, 10^9 bytes", most=1e5)
+    hbm_peak_gb_per_s: float = number("bus width times data rate", most=1e6)
+    hbm_sustained_gb_per_s: float = number("what a long read or copy reaches", most=1e6)
+    l2_capacity_bytes: int = number("whole L2", most=2**33, least=0)
+    l2_effective_bytes: int = number("set that all SMs read from L2", most=2**33, least=0)
+    l2_partitions: int = number("parts that may each hold a copy", most=64)
+    l2_bandwidth_bytes_per_clock: float = number("whole device", most=1e6)
+    l2_write_sector_factor: float = number("sectors counted a sector written", most=8)
+    l2_dirty_residue_bytes: int = number("written, in L2 at the end", most=2**33, least=0)
+    l2_hit_latency_cycles: float = number("load that hits in L2", most=1e5)
+    hbm_latency_cycles: float = number("load that misses in L2", most=1e5)
+    smem_latency_cycles: float = number("load from shared memory", most=1e4)
+    tma_latency_cycles: float | None = number("TMA, L2 hit", most=1e5, absent=True)
+    coalescer_group_sms: int | None = number("SMs behind one coalescer", most=1024, absent=True)
+    coalescer_window_cycles: float | None = number("it joins within", most=1e6, absent=True)
+    sector_bytes: int = number("unit of L2 and HBM traffic", most=1024)
+
+
+class Costs(Strict):
+    """Cycles that no unit explains: fixed costs and latencies of the phases of a loop pass."""
+
+    launch_cycles: float = number("a kernel", most=1e7, least=0)
+    cta_start_cycles: float = number("a CTA", most=1e6, least=0)
+    cta_output_cycles_per_element: float = number(
+        "a CTA's epilogue, per output element of a thread", most=1e4, least=0
+    )
+    loop_entry_cycles: float = number("a second loop in one CTA", most=1e6, least=0)
+    cta_stagger_cycles: float = number("start offset of CTAs on one SM", most=1e6, least=0)
+    pass_start_cycles: float = number("a loop pass, before QK", most=1e5, least=0)
+    pass_end_cycles: float = number("a loop pass, under PV", most=1e5, least=0)
+    row_max_cycles: float = number("row maximum, fixed part", most=1e5, least=0)
+    row_max_cycles_per_column: float = number("row maximum, per column", most=1e3, least=0)
+    row_max_plain_load_factor: float = number("on it, with plain loads", most=10)
+    plain_load_instructions: float = number("extra a pass and warp", most=1e4, least=0)
+    mask_instructions_per_score: float = number("masked passes, more", most=100, least=0)
+    solo_cycles_per_instruction: float = number("one warp, dependent code", most=100)
+    barrier_cycles: float = number("a barrier that waits for nobody", most=1e4, least=0)
+    fence_cycles: float = number("fence after plain stores", most=1e4, least=0)
+    mma_issue_cycles: float = number("issue of one 16-deep wgmma", most=1e4, least=0)
+    mma_issue_slots: float = number("share of issue a busy tensor core takes", most=1, least=0)
+    mma_latency_cycles: float = number("end of QK to its use", most=1e4, least=0)
+    mma_latency_pv_cycles: float = number("end of PV to its use", most=1e4, least=0)
+    mma_drain_qk: float = number("accumulator drain, 16-deep steps", most=100, least=0)
+    mma_drain_pv: float = number("accumulator drain, 16-deep steps", most=100, least=0)
+    mma_serial_cycles: float = number("one wgmma of a serialised chain", most=1e4, least=0)
+    latency_spread: float = number("relative half-width of load latency", most=1, least=0)
+
+
+class Power(Strict):
+    """What the board draws."""
+
+    idle_watts: float = number("board, no work", most=1e5)
+    limit_watts: float = number("board power limit", most=1e5)
+
+
+SECTIONS: dict[str, type[Strict]] = {
+    "device": Device,
+    "occupancy": OccupancyLimits,
+    "rates": Rates,
+    "memory": Memory,
+    "costs": Costs,
+    "power": Power,
+}
