@@ -44,7 +44,7 @@ def first_complaint(
 
 
 def _path(detail: ErrorDetails) -> tuple[str, ...]:
-    steps = tuple(map(str, detail["loc"]))
+    steps = tuple(step for step in detail["loc"] if isinstance(step, str))  # no list indices
     if steps[:1] == ("origins",):
         return (*steps[1].split("."), *steps[2:])
     return steps
@@ -57,6 +57,10 @@ def _text(detail: ErrorDetails, model: type[BaseModel]) -> str:
             return _unknown_key(str(detail["loc"][-1]), _known(model, detail["loc"][:-1]))
         case "missing":
             return _missing(detail)
+        case "fitted_on_missing":
+            return detail["msg"]
+        case "tuple_type" | "frozen_set_type":
+            return f"is {given!r:.40}; it must be a list: [...]"
         case "literal_error":
             known = re.findall(r"'([^']+)'", str(ctx["expected"]))
             return f"unknown value {given!r}{did_you_mean(str(given), known)}"

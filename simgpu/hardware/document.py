@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # libyaml reads a profile about six times faster; some builds of PyYAML lack it
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_NESTED = 4
+_ITEM = "[]"  # the step of a path into a list
 _YAML_INT_TRAP = re.compile(r"[-+]?0[0-9_]|.*:")
 
 Path = tuple[str, ...]
@@ -37,7 +38,8 @@ class Document:
     def error(self, path: Path, text: str) -> ProfileError:
         """Return the error ``file:line: field path: text``."""
         file, line = self._place(path)
-        return ProfileError(f"{file}:{line}: {'.'.join(path)}: {text}")
+        name = ".".join(step for step in path if step != _ITEM)
+        return ProfileError(f"{file}:{line}: {name}: {text}")
 
     def _place(self, path: Path) -> tuple[str, int]:
         for n in range(len(path), 0, -1):
@@ -112,9 +114,10 @@ def _plain(node: yaml.Node, path: Path, loader: Any, document: Document) -> Any:
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, loader, document)
     if isinstance(node, yaml.SequenceNode):
-        here = (*path, "[]")
-        return [_plain(item, here, loader, document) for item in node.value]
+        return [_plain(item, (*path, _ITEM), loader, document) for item in node.value]
     value = loader.construct_object(node)
+    if value is None:
+        raise document.error(path, "is empty; write a value or delete the key")
     if node.tag == "tag:yaml.org,2002:int" and _YAML_INT_TRAP.match(node.value):
         text = f"YAML 1.1 reads {node.value} as {value}; write a plain decimal number"
         raise document.error(path, text)
