@@ -1,0 +1,58 @@
+"""What every tile schedule checks and decides about its tile and its warps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from simgpu.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from simgpu.program.program import Partition
+
+ROWS_PER_WARP = 16  # an MMA's height for one warp, on every architecture since sm_80
+
+
+class Tiled(Protocol):
+    """A schedule with a tile and warps."""
+
+    @property
+    def block_m(self) -> int:
+        """Rows of a Q tile."""
+        ...
+
+    @property
+    def block_n(self) -> int:
+        """Keys of a K/V tile."""
+        ...
+
+    @property
+    def warps(self) -> int:
+        """Warps that share the tile."""
+        ...
+
+    @property
+    def warp_partition(self) -> Partition:
+        """Which warps own what."""
+        ...
+
+
+def check_tiles(schedule: Tiled) -> None:
+    """Raise ScheduleError unless the tile is made of whole MMAs and the warps are 4, 8, 12 or 16."""
+    for name in ("block_m", "block_n"):
+        value = getattr(schedule, name)
+        if value < ROWS_PER_WARP or value % ROWS_PER_WARP:
+            raise ScheduleError(f"{name} is {value}: it must be a positive multiple of 16")
+    if schedule.warps not in (1, 2, 4, 8, 12, 16):
+        raise ScheduleError(f"warps is {schedule.warps}: it must be 1, 2, 4, 8, 12 or 16")
+
+
+def padded(cols: int) -> int:
+    """Return the columns a tile takes on chip: the next power of two, at least 16, as in Triton."""
+    return max(16, 1 << (cols - 1).bit_length())
+
+
+def warps_own(schedule: Tiled) -> Partition:
+    """Return the partition that the tile allows: too few rows for the warps force split-d."""
+    if schedule.block_m < ROWS_PER_WARP * schedule.warps:
+        return "split-d"
+    return schedule.warp_partition

@@ -1,0 +1,291 @@
+"""Recording: what a schedule's ``build`` talks to.
+
+Plain calls record operations. The builder owns ring slots, barrier phases and credits; a loop body
+is recorded once and its counters become affine in the loop variable when the loop ends.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from simgpu.errors import ScheduleError
+from simgpu.index import Index
+from simgpu.program.ops import Apply, Arrive, Copy, Mma, Path, Repeat, Wait
+from simgpu.program.program import Partition, Role, TileProgram
+from simgpu.program.tile import Barrier, Buffer, Operand, Ring, Signal, Space, View
+from simgpu.tensor import Tile, dtype_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from simgpu.problem import BlockRange, TileMask
+    from simgpu.program.fns import TileFn
+    from simgpu.program.ops import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Axis(Index):
+    """A grid coordinate: symbolic in tiles, and a number (``int(axis)``) where work depends on it."""
+
+    value: int = 0
+    looked_at: set[str] = field(default_factory=set, compare=False)
+
+    def __index__(self) -> int:
+        self.looked_at.add(self.terms[0][0])
+        return self.value
+
+    __int__ = __index__
+
+
+class Cta:
+    """One thread block being recorded: declares storage, barriers and roles."""
+
+    def __init__(self, coordinates: dict[str, int]) -> None:
+        #: Axes whose value, not only their symbol, went into the program.
+        self.looked_at: set[str] = set()
+        self._axes = {n: Axis(0, ((n, 1),), v, self.looked_at) for n, v in coordinates.items()}
+        self._buffers: list[Buffer] = []
+        self._barriers: list[Barrier] = []
+        self._rings: list[Ring] = []
+        self._roles: list[Role] = []
+
+    def __getattr__(self, name: str) -> Axis:
+        axes: dict[str, Axis] = self.__dict__["_axes"]
+        if name not in axes:
+            raise ScheduleError(f"this launch has no grid axis {name!r}: it has {sorted(axes)}")
+        return axes[name]
+
+    def smem(self, name: str, shape: tuple[int, int], dtype: str) -> View:
+        """Declare a tile in shared memory."""
+        return View(self._buffer(name, shape, dtype, "smem", 1))
+
+    def regs(self, name: str, shape: tuple[int, int], dtype: str) -> View:
+        """Declare a tile spread over the registers of the role that uses it."""
+        return View(self._buffer(name, shape, dtype, "regs", 1))
+
+    def ring(
+        self, name: str, shape: tuple[int, int], dtype: str, *, stages: int, consumers: int = 1
+    ) -> Ring:
+        """Declare ``stages`` tiles in shared memory; a slot is free when all consumers released it."""
+        if stages < 1:
+            raise ScheduleError(f"ring {name!r} has {stages} stages: it needs at least 1")
+        buffer = self._buffer(name, shape, dtype, "smem", stages)
+        full = self._barrier(f"{name}.full", "mbarrier", 1, stages)
+        empty = self._barrier(f"{name}.empty", "mbarrier", consumers, stages)
+        self._rings.append(Ring(buffer, full, empty))
+        return self._rings[-1]
+
+    def barrier(self, name: str, count: int = 1) -> Barrier:
+        """Declare a named barrier whose phases complete after ``count`` arrivals."""
+        return self._barrier(name, "named", count, 1)
+
+    def mbarrier(self, name: str, count: int = 1) -> Barrier:
+        """Declare an mbarrier for a one-off transfer such as Q."""
+        return self._barrier(name, "mbarrier", count, 1)
+
+    @contextmanager
+    def role(
+        self,
+        name: str,
+        *,
+        warps: int,
+        partition: Partition = "split-q",
+        registers: int | None = None,
+    ) -> Iterator[RoleBuilder]:
+        """Record what ``warps`` warps do together, in program order."""
+        builder = RoleBuilder(self, name)
+        yield builder
+        self._roles.append(Role(name, warps, partition, registers, tuple(builder.steps)))
+
+    def finish(self) -> TileProgram:
+        """Return the recorded program."""
+        if not self._roles:
+            raise ScheduleError("the schedule recorded no role: nothing would run")
+        declared = tuple(self._buffers), tuple(self._barriers), tuple(self._rings)
+        return TileProgram(tuple(self._roles), *declared)
+
+    def _buffer(
+        self, name: str, shape: tuple[int, int], dtype: str, space: Space, stages: int
+    ) -> Buffer:
+        dtype_bytes(dtype)
+        if min(shape) < 1:
+            raise ScheduleError(f"buffer {name!r} has shape {shape}: every side must be positive")
+        if any(b.name == name for b in self._buffers):
+            raise ScheduleError(f"buffer {name!r} is declared twice")
+        self._buffers.append(Buffer(name, shape, dtype, space, stages))
+        return self._buffers[-1]
+
+    def _barrier(
+        self, name: str, kind: Literal["mbarrier", "named", "group"], count: int, stages: int
+    ) -> Barrier:
+        if any(b.name == name for b in self._barriers):
+            raise ScheduleError(f"barrier {name!r} is declared twice")
+        self._barriers.append(Barrier(name, kind, count, stages))
+        return self._barriers[-1]
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A loop being recorded: counters touched inside it start from a placeholder symbol."""
+
+    var: str
+    steps: list[Step] = field(default_factory=list)
+    counters: dict[str, Index] = field(default_factory=dict)
+
+
+class RoleBuilder:
+    """Records the operations of one role."""
+
+    def __init__(self, cta: Cta, name: str) -> None:
+        self._name = name
+        self._frames = [_Frame("")]
+        self._loops = 0
+        self._mma = cta._barrier(f"{name}.mma", "group", 1, 1)
+        self._fetch = cta._barrier(f"{name}.loads", "group", 1, 1)
+        self._sync = cta._barrier(f"{name}.sync", "named", 1, 1)
+
+    @property
+    def steps(self) -> list[Step]:
+        """What has been recorded so far."""
+        return self._frames[-1].steps
+
+    # -- loops and counters
+
+    def repeat(self, trips: int) -> Iterator[Index]:
+        """Record the body of ``for i in w.repeat(trips)`` once; i is symbolic inside."""
+        if trips <= 0:
+            return
+        frame = _Frame(f"i{self._loops}")
+        self._loops += 1
+        self._frames.append(frame)
+        i = Index(terms=((frame.var, 1),))
+        yield i
+        self._frames.pop()
+        symbols: dict[str, Index] = {}
+        for key, end in frame.counters.items():
+            symbol = _placeholder(frame.var, key)
+            stride = (end - Index(terms=((symbol, 1),))).base
+            begin = self._count(key)
+            symbols[symbol] = begin + i * stride
+            self._frames[-1].counters[key] = begin + stride * trips
+        self.steps.append(Repeat(frame.var, trips, tuple(s.bind(symbols) for s in frame.steps)))
+
+    def pipelined(
+        self, blocks: BlockRange, load: Callable[[int | Index], None], ahead: int
+    ) -> Iterator[Index]:
+        """Loop over ``blocks`` with the loads of block j + ``ahead`` issued at the end of pass j.
+
+        The first ``ahead`` blocks are loaded before the loop. With ``ahead`` 0 nothing is loaded
+        here: the body does it itself.
+        """
+        steady = max(len(blocks) - ahead, 0)
+        if ahead:
+            for j in self.repeat(len(blocks) - steady):
+                load(j + blocks.start)
+        for j in self.repeat(steady):
+            yield j + blocks.start
+            if ahead:
+                load(j + blocks.start + ahead)
+        for j in self.repeat(len(blocks) - steady):
+            yield j + blocks.start + steady
+
+    def _count(self, key: str) -> Index:
+        frame = self._frames[-1]
+        if key not in frame.counters:
+            symbol = ((_placeholder(frame.var, key), 1),) if frame.var else ()
+            frame.counters[key] = Index(terms=symbol)
+        return frame.counters[key]
+
+    def _next(self, key: str) -> Index:
+        """Return the counter's value and advance it."""
+        value = self._count(key)
+        self._frames[-1].counters[key] = value + 1
+        return value
+
+    # -- data movement
+
+    def copy(
+        self,
+        src: Operand,
+        dst: Operand,
+        *,
+        path: Path = "direct",
+        signal: Signal | None = None,
+        reduce: Literal["add"] | None = None,
+    ) -> None:
+        """Copy a tile; asynchronously when a signal is given."""
+        self.steps.append(Copy(src, dst, path, signal, reduce))
+
+    def fetch(self, src: Tile, dst: View) -> Signal:
+        """Start loading a global tile into registers; wait for the returned signal before use."""
+        signal = Signal(self._fetch, self._next("loads"))
+        self.copy(src, dst, signal=signal)
+        return signal
+
+    def load(self, src: Tile, ring: Ring, *, path: Path) -> None:
+        """Acquire the ring's next slot, and start filling it; its full barrier completes on landing."""
+        fill = self._next(f"{ring.buffer.name}.fill")
+        self.steps.append(Wait(Signal(ring.empty, fill), lag=1))
+        self.copy(src, View(ring.buffer, fill), path=path, signal=Signal(ring.full, fill))
+
+    def take(self, ring: Ring) -> View:
+        """Wait for the ring's next slot to be full, and return it."""
+        use = self._next(f"{ring.buffer.name}.take")
+        self.steps.append(Wait(Signal(ring.full, use)))
+        return View(ring.buffer, use)
+
+    def release(self, ring: Ring, *, lag: int = 0) -> None:
+        """Give back the slot taken last, or ``lag`` slots before (nothing, while there is none)."""
+        last = self._count(f"{ring.buffer.name}.take") - 1 - lag
+        self.steps.append(Arrive(Signal(ring.empty, last)))
+
+    @contextmanager
+    def consume(self, ring: Ring) -> Iterator[View]:
+        """Take the next slot for the length of a ``with`` block, then release it."""
+        yield self.take(ring)
+        self.release(ring)
+
+    # -- arithmetic
+
+    def mma(
+        self, dst: View, a: View, b: View, *, accumulate: bool = True, parts: int = 1
+    ) -> Signal:
+        """Issue dst (+)= a·b; wait for the returned signal (or `wait_mma`) before using dst."""
+        if a.shape[1] != b.shape[0]:
+            raise ScheduleError(f"mma {a}·{b}: inner sides {a.shape[1]} and {b.shape[0]} differ")
+        signal = Signal(self._mma, self._next("mma"))
+        self.steps.append(Mma(dst, a, b, accumulate, signal, parts))
+        return signal
+
+    def wait_mma(self, pending: int = 0) -> None:
+        """Wait until at most ``pending`` of this role's MMAs are still in flight."""
+        self.steps.append(Wait(Signal(self._mma, self._count("mma") - 1 - pending)))
+
+    def apply(
+        self, fn: TileFn, *args: View, mask: TileMask | None = None, scale: float = 1.0
+    ) -> None:
+        """Run a tile function on the given tiles, in place."""
+        self.steps.append(Apply(fn, args, mask, scale))
+
+    # -- synchronisation
+
+    def arrive(self, barrier: Barrier) -> None:
+        """Arrive at the barrier's next phase."""
+        self.steps.append(Arrive(Signal(barrier, self._next(f"{barrier.name}.arrive"))))
+
+    def sync(self) -> None:
+        """Synchronise the warps of this role (bar.sync)."""
+        self.arrive(self._sync)
+        self.wait(self._sync)
+
+    def wait(self, on: Barrier | Signal, *, ahead: int = 0) -> None:
+        """Wait for a signal, or for the barrier's next phase (``ahead`` phases count as done)."""
+        if isinstance(on, Barrier):
+            on = Signal(on, self._next(f"{on.name}.wait") - ahead)
+        self.steps.append(Wait(on))
+
+
+def _placeholder(var: str, key: str) -> str:
+    return f"{var}:{key}"

@@ -1,0 +1,64 @@
+"""A recorded program as text: what `simgpu show` prints, and how errors name an operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simgpu.program.ops import Op, Step
+    from simgpu.program.program import TileProgram
+
+
+def describe(op: Op) -> str:
+    """Return one line for an operation."""
+    match op:
+        case Copy(src, dst, path, signal, reduce):
+            how = f" by {path}" if path != "direct" else ""
+            arrow = "+=" if reduce else "<-"
+            return f"copy  {dst} {arrow} {src}{how}{f' -> {signal}' if signal else ''}"
+        case Mma(dst, a, b, accumulate, signal, parts):
+            split = f" in {parts} parts" if parts > 1 else ""
+            sign = "+=" if accumulate else "="
+            return f"mma   {dst} {sign} {a}·{b}{split}{f' -> {signal}' if signal else ''}"
+        case Apply(fn, args, mask):
+            named = ", ".join(map(str, args))
+            return f"apply {fn}({named}){' masked' if mask else ''}"
+        case Arrive(signal):
+            return f"arrive {signal}"
+        case Wait(signal, lag):
+            return f"wait  {signal}{f' - {lag} phase' if lag else ''}"
+        case other:
+            assert_never(other)
+
+
+def listing(program: TileProgram) -> str:
+    """Return the whole program: storage, barriers, and each role's steps with loops indented."""
+    lines = []
+    for b in program.buffers:
+        stages = f" × {b.stages} stages" if b.stages > 1 else ""
+        size = f"{b.shape[0]}×{b.shape[1]} {b.dtype}{stages}"
+        lines.append(f"{b.space:5} {b.name:10} {size:28} {b.bytes:>8,} B")
+    shown = [b for b in program.barriers if b.kind != "group"]
+    for barrier in shown:
+        stages = f" × {barrier.stages}" if barrier.stages > 1 else ""
+        lines.append(f"{barrier.kind:8} {barrier.name}{stages}, {barrier.count} arrivals a phase")
+    lines.append(f"shared memory: {program.shared_bytes:,} bytes; warps: {program.warps}")
+    for role in program.roles:
+        registers = f", {role.registers} registers" if role.registers else ""
+        lines.append("")
+        lines.append(f"role {role.name}: {role.warps} warps, {role.partition}{registers}")
+        lines.extend(_steps(role.body, 1))
+    return "\n".join(lines)
+
+
+def _steps(steps: tuple[Step, ...], depth: int) -> Iterator[str]:
+    for step in steps:
+        if isinstance(step, Repeat):
+            yield f"{'  ' * depth}repeat {step.var} < {step.trips}:"
+            yield from _steps(step.body, depth + 1)
+        else:
+            yield "  " * depth + describe(step)

@@ -1,0 +1,88 @@
+"""From a schedule and a problem to recorded launches."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from simgpu.program.builder import Cta
+from simgpu.program.ops import Copy, Repeat
+from simgpu.program.program import CtaClass, Grid, Launch, LaunchSpec, Recording
+from simgpu.tensor import Tile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from simgpu.problem import Attention
+    from simgpu.program.ops import Step
+    from simgpu.program.program import Point, Schedule, TileProgram
+
+
+def schedule(name: str) -> Callable[[type[Any]], type[Any]]:
+    """Name a schedule class; a class with ``grid`` and ``build`` gets ``launches`` for one kernel."""
+
+    def named(cls: type[Any]) -> type[Any]:
+        cls.schedule_name = name
+        if not hasattr(cls, "launches"):
+            cls.launches = _single_launch
+        return cls
+
+    return named
+
+
+def _single_launch(self: Any, p: Attention) -> Sequence[LaunchSpec]:
+    grid: Grid = self.grid(p)
+    return [LaunchSpec(self.schedule_name, grid, self.build)]
+
+
+def record(schedule: Schedule, problem: Attention) -> Recording:
+    """Record every kernel of ``schedule`` for ``problem``; CTAs that do the same work share a program.
+
+    Raises ScheduleError when the schedule cannot be built for this problem.
+    """
+    launches = tuple(_record_launch(spec, problem) for spec in schedule.launches(problem))
+    params = dataclasses.asdict(schedule)  # type: ignore[call-overload]
+    return Recording(schedule.schedule_name, params, problem, launches)
+
+
+def _record_launch(spec: LaunchSpec, problem: Attention) -> Launch:
+    axes = spec.grid.work_axes
+    recorded: dict[tuple[int, ...], TileProgram] = {}
+    looked_at: set[str] = set(axes)
+    classes: dict[tuple[TileProgram, tuple[tuple[int, int], ...]], list[Point]] = {}
+    for values in itertools.product(*map(range, axes.values())):
+        point = tuple(zip(axes, values, strict=True))
+        work = tuple(v for n, v in point if n in looked_at)
+        if work not in recorded:
+            cta = Cta(dict(point))
+            spec.build(problem, cta)
+            if not recorded:
+                looked_at = cta.looked_at
+                work = tuple(v for n, v in point if n in looked_at)
+            recorded[work] = cta.finish()
+        program = recorded[work]
+        classes.setdefault((program, _clipping(program, dict(point))), []).append(point)
+    return Launch(
+        spec.name,
+        spec.grid,
+        tuple(CtaClass(program, tuple(points)) for (program, _), points in classes.items()),
+    )
+
+
+def _clipping(program: TileProgram, env: dict[str, int]) -> tuple[tuple[int, int], ...]:
+    """Return the valid sizes of the tiles that a CTA's coordinates place: a ragged end is other work."""
+    return tuple(
+        tile.valid(env)
+        for role in program.roles
+        for tile in _tiles(role.body)
+        if all(name in env for name, _ in (*tile.row.terms, *tile.col.terms))
+    )
+
+
+def _tiles(steps: tuple[Step, ...]) -> Iterator[Tile]:
+    for step in steps:
+        if isinstance(step, Repeat):
+            yield from _tiles(step.body)
+        elif isinstance(step, Copy):
+            yield from (x for x in (step.src, step.dst) if isinstance(x, Tile))

@@ -1,0 +1,183 @@
+"""Static checks of a recorded program: does it fit, can it deadlock, does it race?
+
+One legal execution with vector clocks is enough: waits only count arrivals, so if one order runs to
+the end every order does, and what happens before what does not depend on the order either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+from simgpu.errors import VerifyError
+from simgpu.program.interleave import Action, Phases, ProgramOrder, interleave
+from simgpu.program.listing import describe
+from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
+from simgpu.program.tile import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from simgpu.program.program import TileProgram
+    from simgpu.program.tile import Operand, Signal
+
+#: A thread of execution: a role, or the asynchronous operations behind one barrier slot.
+Component = tuple[str, int]
+Clock = dict[Component, int]
+Place = tuple[str, int, int]
+
+
+def check_fit(program: TileProgram, shared_limit: int) -> None:
+    """Raise VerifyError when the program's buffers exceed ``shared_limit`` bytes a CTA."""
+    wanted = program.shared_bytes
+    if wanted > shared_limit:
+        parts = ", ".join(f"{b.name} {b.bytes}" for b in program.buffers if b.space == "smem")
+        raise VerifyError(
+            f"does not fit in shared memory: {wanted} bytes wanted ({parts}), {shared_limit} bytes "
+            "a CTA available; use a smaller tile or fewer stages"
+        )
+
+
+def verify(program: TileProgram, env: dict[str, int]) -> None:
+    """Execute the program once, abstractly, at coordinates ``env``.
+
+    Raises VerifyError naming the barriers and roles of a deadlock, an arrival that fits no phase,
+    or the two operations of a race: accesses to one tile, at least one a write, with nothing that
+    orders them.
+    """
+    races = _Races(program)
+    phases = Phases()
+    for action in interleave(program, env, ProgramOrder(), phases):
+        races.step(action)
+
+
+@dataclass(slots=True)
+class _Access:
+    """The last write of a place and the reads since."""
+
+    write: tuple[Component, int, Action] | None = None
+    reads: dict[Component, tuple[int, Action]] = field(default_factory=dict)
+
+
+class _Races:
+    """Vector clocks of the roles, and of the phases that they hand over through barriers."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self._program = program
+        self._clocks: list[Clock] = [{("role", r): 0} for r in range(len(program.roles))]
+        self._phases: dict[tuple[str, int, int], Clock] = {}
+        self._issued: dict[int, Clock] = {}
+        self._places: dict[Place, _Access] = {}
+
+    def step(self, action: Action) -> None:
+        clock = self._clocks[action.role]
+        match action.op:
+            case Wait(signal, lag):
+                self._join(clock, signal, lag, action.env)
+            case Arrive(signal):
+                self._tick(action.role)
+                self._hand_over(clock, signal, action.env)
+            case Copy() | Mma() | Apply():
+                self._execute(action, clock)
+            case other:
+                assert_never(other)
+
+    def _execute(self, action: Action, clock: Clock) -> None:
+        op = action.op
+        if action.kind == "issue":
+            self._issued[action.number] = dict(clock)
+            return
+        if action.kind == "run":
+            count = self._tick(action.role)
+            self._touch(action, ("role", action.role), count, clock)
+            return
+        assert isinstance(op, Copy | Mma) and op.signal
+        own = self._issued.pop(action.number)
+        use, barrier = op.signal.use.at(action.env), op.signal.barrier
+        component, count = (barrier.name, use % barrier.stages), use // barrier.stages + 1
+        if isinstance(op, Mma):  # a role's MMAs execute in order
+            own[component] = count - 1
+        self._touch(action, component, count, own)
+        own[component] = count
+        self._hand_over(own, op.signal, action.env)
+
+    def _tick(self, role: int) -> int:
+        clock = self._clocks[role]
+        clock["role", role] += 1
+        return clock["role", role]
+
+    def _hand_over(self, clock: Clock, signal: Signal, env: dict[str, int]) -> None:
+        use, barrier = signal.use.at(env), signal.barrier
+        if use >= 0:
+            slot, phase = use % barrier.stages, use // barrier.stages
+            kept = self._phases.setdefault((barrier.name, slot, phase), {})
+            _merge(kept, self._phases.get((barrier.name, slot, phase - 1), {}))
+            _merge(kept, clock)
+
+    def _join(self, clock: Clock, signal: Signal, lag: int, env: dict[str, int]) -> None:
+        use, barrier = signal.use.at(env), signal.barrier
+        slot, phase = use % barrier.stages, use // barrier.stages - lag
+        if use >= 0 and phase >= 0:
+            _merge(clock, self._phases[barrier.name, slot, phase])
+
+    def _touch(self, action: Action, component: Component, count: int, clock: Clock) -> None:
+        reads, writes = accesses(action)
+        for place in reads:
+            access = self._places.setdefault(place, _Access())
+            self._ordered(access.write, clock, action, place)
+            access.reads[component] = (count, action)
+        for place in writes:
+            access = self._places.setdefault(place, _Access())
+            self._ordered(access.write, clock, action, place)
+            for reader, (seen, earlier) in access.reads.items():
+                if reader != component or earlier.number != action.number:
+                    self._ordered((reader, seen, earlier), clock, action, place)
+            self._places[place] = _Access((component, count, action))
+
+    def _ordered(
+        self,
+        earlier: tuple[Component, int, Action] | None,
+        clock: Clock,
+        action: Action,
+        place: Place,
+    ) -> None:
+        if earlier is None or clock.get(earlier[0], 0) >= earlier[1]:
+            return
+        first, second = (self._describe(a) for a in (earlier[2], action))
+        raise VerifyError(f"race on {place[0]} slot {place[1]}: nothing orders {first} and {second}")
+
+    def _describe(self, action: Action) -> str:
+        role = self._program.roles[action.role].name
+        return f"'{describe(action.op)}' (role {role!r}, operation {action.number})"
+
+
+def _merge(clock: Clock, other: Clock) -> None:
+    for component, count in other.items():
+        if clock.get(component, -1) < count:
+            clock[component] = count
+
+
+def accesses(action: Action) -> tuple[list[Place], list[Place]]:
+    """Return the places an operation reads and those it writes."""
+    op, env = action.op, action.env
+    match op:
+        case Copy(src, dst):
+            return _places([src], env), _places([dst], env)
+        case Mma(dst, a, b, accumulate):
+            return _places([a, b, dst] if accumulate else [a, b], env), _places([dst], env)
+        case Apply(_, args):
+            return _places(args, env), _places(args, env)
+        case Arrive() | Wait():
+            return [], []
+        case other:
+            assert_never(other)
+
+
+def _places(operands: Iterable[Operand], env: dict[str, int]) -> list[Place]:
+    places: list[Place] = []
+    for x in operands:
+        if isinstance(x, View):
+            places.append((x.buffer.name, x.slot(env), 0))
+        else:
+            places.append((x.tensor.name, x.row.at(env), x.col.at(env)))
+    return places

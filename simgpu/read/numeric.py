@@ -1,0 +1,181 @@
+"""Reading: NumPy executes the program, in any legal interleaving of its roles.
+
+All heads and batch entries run at once (the leading axes of every array), since they share one
+program. Storage starts as NaN and a released ring slot is overwritten with NaN, so that a missing
+wait or release is a wrong number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, assert_never
+
+import numpy as np
+
+from simgpu.program.interleave import (
+    AdversarialOrder,
+    Order,
+    Phases,
+    ProgramOrder,
+    RandomOrder,
+    interleave,
+)
+from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
+from simgpu.program.tile import View
+from simgpu.read.reference import tensor_shape
+from simgpu.tensor import Tile, numpy_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from simgpu.problem import Attention
+    from simgpu.program.interleave import Action
+    from simgpu.program.ops import Step
+    from simgpu.program.program import Launch, Recording, TileProgram
+    from simgpu.program.tile import Barrier, Operand
+    from simgpu.tensor import Tensor
+
+    Array = NDArray[Any]
+
+OrderName = Literal["program", "random", "adversarial"]
+
+
+def run_numeric(
+    recording: Recording,
+    inputs: dict[str, Array],
+    *,
+    order: OrderName = "program",
+    seed: int = 0,
+) -> dict[str, Array]:
+    """Execute every launch and return its output and scratch tensors by name.
+
+    ``inputs`` holds Q, K, V as (batch, heads, seq, head_dim). Raises VerifyError on a deadlock.
+    """
+    memory = {name: np.array(array) for name, array in inputs.items()}
+    for number, launch in enumerate(recording.launches):
+        for cta_class in launch.classes:
+            for point in cta_class.points:
+                chosen = _order(order, hash((seed, number, point)) & 0xFFFFFFFF)
+                cta = _NumericCta(recording.problem, launch, cta_class.program, memory)
+                cta.run(dict(point), chosen)
+    return {n: a for n, a in memory.items() if n not in inputs}
+
+
+def _order(name: OrderName, seed: int) -> Order:
+    match name:
+        case "program":
+            return ProgramOrder()
+        case "random":
+            return RandomOrder(seed)
+        case "adversarial":
+            return AdversarialOrder(seed)
+        case other:
+            assert_never(other)
+
+
+class _NumericCta:
+    """The storage of one CTA for all heads and batch entries at once."""
+
+    def __init__(
+        self, problem: Attention, launch: Launch, program: TileProgram, memory: dict[str, Array]
+    ) -> None:
+        self._problem, self._memory, self._program = problem, memory, program
+        self._lead = (problem.batch, launch.grid["head"])
+        self._kv_head = np.arange(self._lead[1]) // problem.group
+        self._buffers = {
+            (b.name, slot): np.full((*self._lead, *b.shape), np.nan, numpy_dtype(b.dtype))
+            for b in program.buffers
+            for slot in range(b.stages)
+        }
+        self._released = {ring.empty.name: ring for ring in program.rings}
+        for role in program.roles:
+            self._allocate(role.body)
+
+    def _allocate(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            if isinstance(step, Copy):
+                for x in (step.src, step.dst):
+                    if isinstance(x, Tile) and x.tensor.name not in self._memory:
+                        shape = tensor_shape(self._problem, x.tensor)
+                        empty = np.full(shape, np.nan, numpy_dtype(x.tensor.dtype))
+                        self._memory[x.tensor.name] = empty
+            elif not isinstance(step, Mma | Apply | Arrive | Wait):
+                self._allocate(step.body)
+
+    def run(self, env: dict[str, int], order: Order) -> None:
+        """Execute the CTA at coordinates ``env``."""
+        phases = Phases()
+        with np.errstate(invalid="ignore", over="ignore"):
+            for action in interleave(self._program, env, order, phases):
+                if action.kind != "issue":
+                    self._execute(action, phases)
+
+    def _execute(self, action: Action, phases: Phases) -> None:
+        op, env = action.op, action.env
+        match op:
+            case Copy():
+                self._write(op.dst, self._read(op.src, env), env, op.reduce == "add")
+            case Mma():
+                self._mma(op, env)
+            case Apply(fn, args, mask, scale):
+                visible = None
+                if mask is not None:
+                    row, col = mask.row.at(env), mask.col.at(env)
+                    visible = self._problem.visible(row, mask.rows, col, mask.cols)
+                fn.run(tuple(self._view(x, env) for x in args), visible, scale)
+            case Arrive(signal):
+                self._poison(signal.barrier, signal.use.at(env), phases)
+            case Wait():
+                pass
+            case other:
+                assert_never(other)
+
+    def _mma(self, op: Mma, env: dict[str, int]) -> None:
+        dst = self._view(op.dst, env)
+        a, b = (self._view(x, env).astype(dst.dtype) for x in (op.a, op.b))
+        rows, depth = a.shape[-2], a.shape[-1] // op.parts
+        for part in range(op.parts):
+            inner = slice(part * depth, (part + 1) * depth)
+            product = a[..., inner] @ b[..., inner, :]
+            out = dst[..., part * rows : (part + 1) * rows, :]
+            out[...] = out + product if op.accumulate else product
+
+    def _poison(self, barrier: Barrier, use: int, phases: Phases) -> None:
+        """Overwrite a ring slot once its last consumer has released it."""
+        ring = self._released.get(barrier.name)
+        if ring is None or use < 0:
+            return
+        slot = use % barrier.stages
+        if phases.last_arrival(barrier, slot):
+            self._buffers[ring.buffer.name, slot][...] = np.nan
+
+    def _view(self, view: View, env: dict[str, int]) -> Array:
+        array = self._buffers[view.buffer.name, view.slot(env)]
+        return np.swapaxes(array, -1, -2) if view.transposed else array
+
+    def _read(self, operand: Operand, env: dict[str, int]) -> Array:
+        if isinstance(operand, View):
+            return self._view(operand, env)
+        value = np.zeros((*self._lead, operand.rows, operand.cols), numpy_dtype(operand.tensor.dtype))
+        rows, cols = operand.valid(env)
+        value[..., :rows, :cols] = self._region(operand, env)[:, self._heads(operand.tensor)]
+        return value
+
+    def _region(self, tile: Tile, env: dict[str, int]) -> Array:
+        (rows, cols), row, col = tile.valid(env), tile.row.at(env), tile.col.at(env)
+        return self._memory[tile.tensor.name][..., row : row + rows, col : col + cols]
+
+    def _heads(self, tensor: Tensor) -> Array:
+        return np.arange(self._lead[1]) if tensor.heads == "q" else self._kv_head
+
+    def _write(self, operand: Operand, value: Array, env: dict[str, int], add: bool) -> None:
+        if isinstance(operand, View):
+            view = self._view(operand, env)
+            view[...] = value.astype(view.dtype)
+            return
+        rows, cols = operand.valid(env)
+        region, heads = self._region(operand, env), self._heads(operand.tensor)
+        value = value[..., :rows, :cols].astype(region.dtype)
+        if add:
+            np.add.at(region, (slice(None), heads), value)
+        else:
+            region[:, heads] = value
