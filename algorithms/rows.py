@@ -29,7 +29,7 @@ class SoftmaxRows:
         self.m = cta.regs(f"{name}m", (rows, 1), acc)
         self.m_new = cta.regs(f"{name}m_new", (rows, 1), acc)
         self.l = cta.regs(f"{name}l", (rows, 1), acc)
-        self.o = cta.regs(f"{name}o", (rows, depth), acc)
+        self.o = cta.regs(f"{name}o", (rows, depth), acc, by_columns=True)
 
     def begin(self, w: RoleBuilder) -> None:
         """No key seen yet."""

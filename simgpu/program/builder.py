@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Axis(Index):
-    """A grid coordinate: symbolic in tiles, and a number (``int(axis)``) where work depends on it."""
+    """A grid coordinate: symbolic in tiles, a number (``int(axis)``) where work depends on it."""
 
     value: int = 0
     looked_at: set[str] = field(default_factory=set, compare=False)
@@ -61,14 +61,16 @@ class Cta:
         """Declare a tile in shared memory."""
         return View(self._buffer(name, shape, dtype, "smem", 1))
 
-    def regs(self, name: str, shape: tuple[int, int], dtype: str) -> View:
+    def regs(
+        self, name: str, shape: tuple[int, int], dtype: str, *, by_columns: bool = False
+    ) -> View:
         """Declare a tile spread over the registers of the role that uses it."""
-        return View(self._buffer(name, shape, dtype, "regs", 1))
+        return View(self._buffer(name, shape, dtype, "regs", 1, by_columns))
 
     def ring(
         self, name: str, shape: tuple[int, int], dtype: str, *, stages: int, consumers: int = 1
     ) -> Ring:
-        """Declare ``stages`` tiles in shared memory; a slot is free when all consumers released it."""
+        """Declare ``stages`` tiles in shared memory; a slot is free once all consumers release it."""
         if stages < 1:
             raise ScheduleError(f"ring {name!r} has {stages} stages: it needs at least 1")
         buffer = self._buffer(name, shape, dtype, "smem", stages)
@@ -107,14 +109,20 @@ class Cta:
         return TileProgram(tuple(self._roles), *declared)
 
     def _buffer(
-        self, name: str, shape: tuple[int, int], dtype: str, space: Space, stages: int
+        self,
+        name: str,
+        shape: tuple[int, int],
+        dtype: str,
+        space: Space,
+        stages: int,
+        by_columns: bool = False,
     ) -> Buffer:
         dtype_bytes(dtype)
         if min(shape) < 1:
             raise ScheduleError(f"buffer {name!r} has shape {shape}: every side must be positive")
         if any(b.name == name for b in self._buffers):
             raise ScheduleError(f"buffer {name!r} is declared twice")
-        self._buffers.append(Buffer(name, shape, dtype, space, stages))
+        self._buffers.append(Buffer(name, shape, dtype, space, stages, by_columns))
         return self._buffers[-1]
 
     def _barrier(
@@ -144,7 +152,8 @@ class RoleBuilder:
         self._loops = 0
         self._mma = cta._barrier(f"{name}.mma", "group", 1, 1)
         self._fetch = cta._barrier(f"{name}.loads", "group", 1, 1)
-        self._sync = cta._barrier(f"{name}.sync", "named", 1, 1)
+        self._declare_sync = lambda: cta._barrier(f"{name}.sync", "named", 1, 1)
+        self._sync: Barrier | None = None
 
     @property
     def steps(self) -> list[Step]:
@@ -212,10 +221,12 @@ class RoleBuilder:
         dst: Operand,
         *,
         path: Path = "direct",
-        signal: Signal | None = None,
+        signal: Signal | Barrier | None = None,
         reduce: Literal["add"] | None = None,
     ) -> None:
-        """Copy a tile; asynchronously when a signal is given."""
+        """Copy a tile; asynchronously when a signal, or a barrier to arrive at, is given."""
+        if isinstance(signal, Barrier):
+            signal = self._arrival(signal)
         self.steps.append(Copy(src, dst, path, signal, reduce))
 
     def fetch(self, src: Tile, dst: View) -> Signal:
@@ -225,7 +236,7 @@ class RoleBuilder:
         return signal
 
     def load(self, src: Tile, ring: Ring, *, path: Path) -> None:
-        """Acquire the ring's next slot, and start filling it; its full barrier completes on landing."""
+        """Acquire the ring's next slot and start filling it; landing completes its full barrier."""
         fill = self._next(f"{ring.buffer.name}.fill")
         self.steps.append(Wait(Signal(ring.empty, fill), lag=1))
         self.copy(src, View(ring.buffer, fill), path=path, signal=Signal(ring.full, fill))
@@ -273,10 +284,14 @@ class RoleBuilder:
 
     def arrive(self, barrier: Barrier) -> None:
         """Arrive at the barrier's next phase."""
-        self.steps.append(Arrive(Signal(barrier, self._next(f"{barrier.name}.arrive"))))
+        self.steps.append(Arrive(self._arrival(barrier)))
+
+    def _arrival(self, barrier: Barrier) -> Signal:
+        return Signal(barrier, self._next(f"{barrier.name}.arrive"))
 
     def sync(self) -> None:
         """Synchronise the warps of this role (bar.sync)."""
+        self._sync = self._sync or self._declare_sync()
         self.arrive(self._sync)
         self.wait(self._sync)
 

@@ -145,8 +145,8 @@ def interleave(
 ) -> Iterator[Action]:
     """Yield the steps of one CTA at coordinates ``env`` in a legal order.
 
-    An arrival counts after its action has been yielded. Raises VerifyError on a deadlock, naming the
-    barriers and the roles, and on arrivals that fit no phase.
+    An arrival counts after its action has been yielded. Raises VerifyError on a deadlock, naming
+    the barriers and the roles, and on arrivals that fit no phase.
     """
     phases = phases or Phases()
     cursors = [_Cursor(program, r, env) for r in range(len(program.roles))]
@@ -165,7 +165,8 @@ def interleave(
         kind, which = order.pick(agents)
         if kind == "land":
             action = copies.pop(which) if which in copies else _pop(mmas, which)
-            assert isinstance(action.op, Copy | Mma) and action.op.signal
+            assert isinstance(action.op, Copy | Mma)
+            assert action.op.signal
             yield Action("land", action.op, action.role, action.env, action.number)
             phases.arrive(action.op.signal, action.env)
             continue

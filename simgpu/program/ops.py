@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from simgpu.program.tile import Barrier, Operand, Signal, View
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simgpu.index import Index
     from simgpu.problem import TileMask
     from simgpu.program.fns import TileFn
+    from simgpu.program.tile import Barrier, Operand, Signal, View
 
 #: How bytes travel: by the TMA unit, by cp.async, by a warp's own loads and stores.
 Path = Literal["tma", "cp_async", "direct"]

@@ -11,7 +11,6 @@ from simgpu.program.ops import Repeat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from simgpu.index import Index
     from simgpu.problem import Attention
     from simgpu.program.builder import Cta
     from simgpu.program.ops import Op, Step
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Which warps own what: rows of Q, keys, or (Triton's short tiles) columns of O.
 Partition = Literal["split-q", "split-k", "split-d"]
-
 
 #: Coordinates on the axes that choose the work.
 Point = tuple[tuple[str, int], ...]

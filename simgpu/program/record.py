@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def schedule(name: str) -> Callable[[type[Any]], type[Any]]:
-    """Name a schedule class; a class with ``grid`` and ``build`` gets ``launches`` for one kernel."""
+    """Name a schedule class; one with ``grid`` and ``build`` gets ``launches`` for one kernel."""
 
     def named(cls: type[Any]) -> type[Any]:
         cls.schedule_name = name
@@ -37,7 +37,7 @@ def _single_launch(self: Any, p: Attention) -> Sequence[LaunchSpec]:
 
 
 def record(schedule: Schedule, problem: Attention) -> Recording:
-    """Record every kernel of ``schedule`` for ``problem``; CTAs that do the same work share a program.
+    """Record every kernel of ``schedule``; CTAs that do the same work share a program.
 
     Raises ScheduleError when the schedule cannot be built for this problem.
     """
@@ -71,7 +71,7 @@ def _record_launch(spec: LaunchSpec, problem: Attention) -> Launch:
 
 
 def _clipping(program: TileProgram, env: dict[str, int]) -> tuple[tuple[int, int], ...]:
-    """Return the valid sizes of the tiles that a CTA's coordinates place: a ragged end is other work."""
+    """Return the valid sizes of the tiles that a CTA's coordinates place: ragged is other work."""
     return tuple(
         tile.valid(env)
         for role in program.roles

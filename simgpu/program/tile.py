@@ -1,4 +1,4 @@
-"""On-chip storage that schedules declare: buffers, rings of stages, and the barriers beside them."""
+"""On-chip storage that schedules declare: buffers, rings of stages, the barriers beside them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ if TYPE_CHECKING:
 
 Space = Literal["smem", "regs"]
 
+_ZERO = Index()
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A tile in shared memory or registers; ``stages`` of them when it is a ring."""
+    """A tile in shared memory or registers; ``stages`` of them when it is a ring.
+
+    Where warps repeat one another's rows (split-d), a tile shared out ``by_columns`` is not repeated.
+    """
 
     name: str
     shape: tuple[int, int]
     dtype: str
     space: Space
     stages: int = 1
+    by_columns: bool = False
 
     @property
     def bytes(self) -> int:
@@ -41,7 +47,7 @@ class View:
     """One stage of a buffer as an operand: the ``use``-th fill lies in slot ``use mod stages``."""
 
     buffer: Buffer
-    use: Index = Index()
+    use: Index = _ZERO
     transposed: bool = False
 
     def slot(self, env: Mapping[str, int]) -> int:

@@ -91,7 +91,8 @@ class _Races:
             count = self._tick(action.role)
             self._touch(action, ("role", action.role), count, clock)
             return
-        assert isinstance(op, Copy | Mma) and op.signal
+        assert isinstance(op, Copy | Mma)
+        assert op.signal
         own = self._issued.pop(action.number)
         use, barrier = op.signal.use.at(action.env), op.signal.barrier
         component, count = (barrier.name, use % barrier.stages), use // barrier.stages + 1
@@ -144,7 +145,8 @@ class _Races:
         if earlier is None or clock.get(earlier[0], 0) >= earlier[1]:
             return
         first, second = (self._describe(a) for a in (earlier[2], action))
-        raise VerifyError(f"race on {place[0]} slot {place[1]}: nothing orders {first} and {second}")
+        where = f"{place[0]} slot {place[1]}"
+        raise VerifyError(f"race on {where}: nothing orders {first} and {second}")
 
     def _describe(self, action: Action) -> str:
         role = self._program.roles[action.role].name
