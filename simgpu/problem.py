@@ -157,8 +157,10 @@ class Attention:
         import numpy as np
 
         keys = np.arange(col, col + cols)
-        bounds = [self.visible_keys(r) if r < self.seq_q else (0, 0) for r in range(row, row + rows)]
-        first, last = np.array(bounds).reshape(rows, 2).T
+        bounds = np.zeros((rows, 2), np.int64)
+        for i in range(min(rows, self.seq_q - row)):
+            bounds[i] = self.visible_keys(row + i)
+        first, last = bounds.T
         seen: NDArray[np.bool_] = (keys >= first[:, None]) & (keys < last[:, None])
         return seen
 
@@ -191,7 +193,7 @@ class Attention:
         return _ranges(states)
 
     def q_ranges(self, n: int, block_n: int, block_m: int) -> list[BlockRange]:
-        """Return the Q blocks that see K/V block ``n``, in order (FlashAttention-1's inner loop)."""
+        """Return the Q blocks that see K/V block ``n``, in order (FA1's inner loop)."""
         col = n * block_n
         tiles = range(self.q_tiles(block_m))
         return _ranges({i: self.tile_state(i * block_m, block_m, col, block_n) for i in tiles})
@@ -201,9 +203,7 @@ class Attention:
         last = self.visible_keys(min((m + 1) * block_m, self.seq_q) - 1)[1]
         return range(first // block_n, -(-last // block_n))
 
-    def tile_mask(
-        self, i: int | Index, block_m: int, j: int | Index, block_n: int
-    ) -> TileMask:
+    def tile_mask(self, i: int | Index, block_m: int, j: int | Index, block_n: int) -> TileMask:
         """Return the mask of score tile (i, j), for an `Apply`."""
         return TileMask(as_index(i) * block_m, block_m, as_index(j) * block_n, block_n)
 
@@ -220,7 +220,7 @@ class Attention:
         return full // 2 if self.causal else full
 
 
-def _ranges(states: dict[int, str]) -> list[BlockRange]:
+def _ranges(states: Mapping[int, str]) -> list[BlockRange]:
     """Group consecutive blocks of one state; empty blocks end a range and are dropped."""
     ranges: list[BlockRange] = []
     for block, state in states.items():

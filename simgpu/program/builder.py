@@ -70,7 +70,7 @@ class Cta:
     def ring(
         self, name: str, shape: tuple[int, int], dtype: str, *, stages: int, consumers: int = 1
     ) -> Ring:
-        """Declare ``stages`` tiles in shared memory; a slot is free once all consumers release it."""
+        """Declare ``stages`` tiles in shared memory; free once all consumers release it."""
         if stages < 1:
             raise ScheduleError(f"ring {name!r} has {stages} stages: it needs at least 1")
         buffer = self._buffer(name, shape, dtype, "smem", stages)
@@ -152,7 +152,7 @@ class RoleBuilder:
         self._loops = 0
         self._mma = cta._barrier(f"{name}.mma", "group", 1, 1)
         self._fetch = cta._barrier(f"{name}.loads", "group", 1, 1)
-        self._declare_sync = lambda: cta._barrier(f"{name}.sync", "named", 1, 1)
+        self._cta = cta
         self._sync: Barrier | None = None
 
     @property
@@ -291,7 +291,7 @@ class RoleBuilder:
 
     def sync(self) -> None:
         """Synchronise the warps of this role (bar.sync)."""
-        self._sync = self._sync or self._declare_sync()
+        self._sync = self._sync or self._cta.barrier(f"{self._name}.sync")
         self.arrive(self._sync)
         self.wait(self._sync)
 

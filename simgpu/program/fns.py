@@ -132,6 +132,15 @@ def _exp_and_rescale_mix(held: tuple[float, ...], masked: bool) -> Mix:
     return Mix(mufu=s + rows, fma=2 * s + 3 * rows + o, alu=s / 2, lsu=2 * rows)
 
 
+def _exponentials_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    s, rows = held[0], held[1]
+    return Mix(mufu=s + rows, fma=2 * s + 3 * rows, lsu=2 * rows)
+
+
+def _rescale_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    return Mix(fma=sum(held[3:]), alu=held[0] / 2)
+
+
 def _normalize_mix(held: tuple[float, ...], masked: bool) -> Mix:
     o, rows = held[0], held[1]
     # a guarded division is three FMUL; the logarithm is a polynomial on the FMA pipe.
@@ -145,8 +154,8 @@ row_max = TileFn("row_max", _row_max, _row_max_mix, chain=True)
 #: (s, p, m, m_new, l, o ...): p ← exp2(s - m_new); l, o ← rescaled by exp2(m - m_new); m ← m_new.
 exp_and_rescale = TileFn("exp_and_rescale", _exp_and_rescale, _exp_and_rescale_mix, exps=True)
 #: (s, m, m_new, l, alpha): s ← exp2(s - m_new); alpha ← exp2(m - m_new); l ← l·alpha + row sums.
-exponentials = TileFn("exponentials", _exponentials)
+exponentials = TileFn("exponentials", _exponentials, _exponentials_mix, exps=True)
 #: (s, p, alpha, o ...): p ← s; o ← o·alpha. With `exponentials` the same as `exp_and_rescale`.
-rescale = TileFn("rescale", _rescale)
+rescale = TileFn("rescale", _rescale, _rescale_mix)
 #: (o, m, l): o ← o / l; l ← log-sum-exp. Rows without keys give 0 and -inf.
 normalize = TileFn("normalize", _normalize, _normalize_mix)

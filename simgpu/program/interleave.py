@@ -57,7 +57,7 @@ class ProgramOrder:
 class RandomOrder:
     """Any agent, with equal chance."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | str) -> None:
         self._random = random.Random(seed)
 
     def pick(self, agents: list[Agent]) -> Agent:
@@ -72,7 +72,7 @@ class AdversarialOrder:
     random orders miss.
     """
 
-    def __init__(self, seed: int, change_points: int = 3, horizon: int = 200) -> None:
+    def __init__(self, seed: int | str, change_points: int = 3, horizon: int = 200) -> None:
         self._random = random.Random(seed)
         self._priority: dict[Agent, float] = {}
         self._changes = {self._random.randrange(horizon) for _ in range(change_points)}

@@ -54,13 +54,13 @@ def run_numeric(
     for number, launch in enumerate(recording.launches):
         for cta_class in launch.classes:
             for point in cta_class.points:
-                chosen = _order(order, hash((seed, number, point)) & 0xFFFFFFFF)
+                chosen = _order(order, f"{seed} {number} {point}")
                 cta = _NumericCta(recording.problem, launch, cta_class.program, memory)
                 cta.run(dict(point), chosen)
     return {n: a for n, a in memory.items() if n not in inputs}
 
 
-def _order(name: OrderName, seed: int) -> Order:
+def _order(name: OrderName, seed: str) -> Order:
     match name:
         case "program":
             return ProgramOrder()
@@ -155,7 +155,8 @@ class _NumericCta:
     def _read(self, operand: Operand, env: dict[str, int]) -> Array:
         if isinstance(operand, View):
             return self._view(operand, env)
-        value = np.zeros((*self._lead, operand.rows, operand.cols), numpy_dtype(operand.tensor.dtype))
+        shape = (*self._lead, operand.rows, operand.cols)
+        value = np.zeros(shape, numpy_dtype(operand.tensor.dtype))
         rows, cols = operand.valid(env)
         value[..., :rows, :cols] = self._region(operand, env)[:, self._heads(operand.tensor)]
         return value
@@ -176,6 +177,6 @@ class _NumericCta:
         region, heads = self._region(operand, env), self._heads(operand.tensor)
         value = value[..., :rows, :cols].astype(region.dtype)
         if add:
-            np.add.at(region, (slice(None), heads), value)
+            np.add.at(region, (slice(None), heads), value)  # type: ignore[arg-type]
         else:
             region[:, heads] = value

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def random_inputs(problem: Attention, seed: int = 0) -> dict[str, Array]:
-    """Return Q, K and V from N(0, 1) in the problem's dtype, shaped (batch, heads, seq, head_dim)."""
+    """Return Q, K and V from N(0, 1) in the problem's dtype: (batch, heads, seq, head_dim)."""
     rng = np.random.default_rng(seed)
     return {
         t.name: rng.standard_normal(tensor_shape(problem, t)).astype(numpy_dtype(t.dtype))
