@@ -15,9 +15,9 @@ FORWARD = {"fa2": fa2.forward, "fa1": fa1.forward, "standard": standard.forward}
 _FIXED = {"q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv", "causal", "scale"}
 
 
-class _Attention(torch.autograd.Function):
+class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, q, k, v, causal, scale, impl, params, backward):  # type: ignore[no-untyped-def]
+    def forward(ctx: Any, q, k, v, causal, scale, impl, params, backward):
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         out = torch.empty_like(q)
         lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
@@ -28,7 +28,7 @@ class _Attention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    def backward(ctx: Any, dout, _dlse):  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, dout, _dlse):
         q, k, v, out, lse = ctx.saved_tensors
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         fa2_backward.backward(

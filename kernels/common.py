@@ -77,7 +77,7 @@ class Shape:
     @property
     def padded(self) -> int:
         """Head dim as a tile holds it: the next power of two, 16 at least."""
-        return max(16, triton.next_power_of_2(self.head_dim))
+        return max(16, int(triton.next_power_of_2(self.head_dim)))
 
 
 def shape_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Shape:

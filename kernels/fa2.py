@@ -6,13 +6,14 @@ the rest; ragged key lengths put their last block into the masked loop too.
 """
 
 # Annotations stay objects here: Triton reads them.
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from simgpu.errors import ScheduleError
 from simgpu.kernels.common import (
     Shape,
     blind,
@@ -148,12 +149,12 @@ def forward(
     block_n: int | None = None,
     warps: int | None = None,
     stages: int | None = None,
-    tma: bool = False,
+    loads: Literal["cp_async", "tma"] = "cp_async",
 ) -> tuple[Any, ...]:
     """Write attention into ``out`` and its natural log-sum-exp into ``lse``; all contiguous.
 
     ``q`` and ``out`` are (batch, heads_q, seq_q, head_dim), ``lse`` is float32 without head_dim.
-    ``tma`` loads and stores tiles through tensor descriptors (Hopper and later) in place of
+    ``loads="tma"`` loads and stores tiles through tensor descriptors (Hopper and later) in place of
     pointers (from sm_80). What is left out comes from `defaults`. Returns the compiled kernels that
     were launched. Raises `ProblemError` and `ScheduleError`. Source: arXiv 2307.08691, section 3.1.
     """
@@ -162,6 +163,9 @@ def forward(
     bm = block_m or best["block_m"]
     bn = block_n or best["block_n"]
     check_tiles(block_m=bm, block_n=bn)
+    if loads not in ("cp_async", "tma"):
+        raise ScheduleError(f"loads={loads!r}: 'cp_async' or 'tma'")
+    tma = loads == "tma"
     args = _descriptors(shape, bm, bn, q, k, v, out) if tma else (q, k, v, out)
     kernel = fa2_forward[(triton.cdiv(shape.seq_q, bm), shape.batch * shape.heads_q)](
         *args,

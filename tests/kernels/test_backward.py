@@ -51,9 +51,9 @@ def test_gradients_match_float64(dq_by, shape, causal, dtype):
 def test_every_implementation_is_differentiable(impl):
     leaves, dout = inputs((1, 2, 1, 48, 64, 64), torch.float32)
     want = reference.gradients(*leaves, dout, causal=True)
-    attention(
-        *leaves, causal=True, impl=impl, block_m=32, block_n=32, backward=TILES
-    ).backward(dout)
+    attention(*leaves, causal=True, impl=impl, block_m=32, block_n=32, backward=TILES).backward(
+        dout
+    )
     assert reference.relative_error(leaves[0].grad, want.q) <= 2e-5
 
 

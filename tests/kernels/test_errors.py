@@ -18,6 +18,7 @@ from simgpu.kernels import attention
         ({"impl": "fa4"}, UnknownNameError, "unknown kernel 'fa4'; did you mean"),
         ({"block": 64}, ScheduleError, "takes no parameter 'block'; did you mean 'block_"),
         ({"block_m": 48}, ScheduleError, "block_m=48: needs a power of two, 16 or more"),
+        ({"loads": "dma"}, ScheduleError, "loads='dma': 'cp_async' or 'tma'"),
         ({"scale": -1.0}, ProblemError, "scale -1.0: the online softmax needs a positive one"),
         ({"backward": {"dq": 1}}, ScheduleError, "kernel 'fa2_backward' takes no parameter 'dq'"),
     ],

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kernels
 LIMIT = {torch.float16: 2e-3, torch.float32: 2e-6}
 KERNELS = {
     "fa2": {"impl": "fa2"},
-    "fa2-tma": {"impl": "fa2", "tma": True},
+    "fa2-tma": {"impl": "fa2", "loads": "tma"},
     "fa1": {"impl": "fa1"},
     "standard": {"impl": "standard"},
 }
