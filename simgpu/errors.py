@@ -48,6 +48,10 @@ class MissingExtraError(SimgpuError):
         super().__init__(f'{what} is not installed: pip install "simgpu[{extra}]"')
 
 
+class CompileError(SimgpuError):
+    """A kernel that cannot be compiled or read: its file, name, arguments, or the compiler."""
+
+
 class MeasureError(SimgpuError):
     """A measurement, or a file of measurements, that cannot be made or read."""
 
