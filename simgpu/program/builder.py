@@ -14,7 +14,7 @@ from simgpu.errors import ScheduleError
 from simgpu.index import Index
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Path, Repeat, Wait
 from simgpu.program.program import Partition, Role, TileProgram
-from simgpu.program.tile import Barrier, Buffer, Operand, Ring, Signal, Space, View
+from simgpu.program.tile import Barrier, Buffer, Operand, Ring, Signal, View
 from simgpu.tensor import Tile, dtype_bytes
 
 if TYPE_CHECKING:
@@ -59,13 +59,17 @@ class Cta:
 
     def smem(self, name: str, shape: tuple[int, int], dtype: str) -> View:
         """Declare a tile in shared memory."""
-        return View(self._buffer(name, shape, dtype, "smem", 1))
+        return View(self._declare(Buffer(name, shape, dtype, "smem")))
+
+    def exchange(self, name: str, shape: tuple[int, int], dtype: str) -> View:
+        """Declare a tile in shared memory through which warps pass results to one another."""
+        return View(self._declare(Buffer(name, shape, dtype, "smem", exchange=True)))
 
     def regs(
         self, name: str, shape: tuple[int, int], dtype: str, *, by_columns: bool = False
     ) -> View:
         """Declare a tile spread over the registers of the role that uses it."""
-        return View(self._buffer(name, shape, dtype, "regs", 1, by_columns))
+        return View(self._declare(Buffer(name, shape, dtype, "regs", by_columns=by_columns)))
 
     def ring(
         self, name: str, shape: tuple[int, int], dtype: str, *, stages: int, consumers: int = 1
@@ -73,7 +77,7 @@ class Cta:
         """Declare ``stages`` tiles in shared memory; free once all consumers release it."""
         if stages < 1:
             raise ScheduleError(f"ring {name!r} has {stages} stages: it needs at least 1")
-        buffer = self._buffer(name, shape, dtype, "smem", stages)
+        buffer = self._declare(Buffer(name, shape, dtype, "smem", stages))
         full = self._barrier(f"{name}.full", "mbarrier", 1, stages)
         empty = self._barrier(f"{name}.empty", "mbarrier", consumers, stages)
         self._rings.append(Ring(buffer, full, empty))
@@ -108,22 +112,15 @@ class Cta:
         declared = tuple(self._buffers), tuple(self._barriers), tuple(self._rings)
         return TileProgram(tuple(self._roles), *declared)
 
-    def _buffer(
-        self,
-        name: str,
-        shape: tuple[int, int],
-        dtype: str,
-        space: Space,
-        stages: int,
-        by_columns: bool = False,
-    ) -> Buffer:
-        dtype_bytes(dtype)
+    def _declare(self, buffer: Buffer) -> Buffer:
+        dtype_bytes(buffer.dtype)
+        name, shape = buffer.name, buffer.shape
         if min(shape) < 1:
             raise ScheduleError(f"buffer {name!r} has shape {shape}: every side must be positive")
         if any(b.name == name for b in self._buffers):
             raise ScheduleError(f"buffer {name!r} is declared twice")
-        self._buffers.append(Buffer(name, shape, dtype, space, stages, by_columns))
-        return self._buffers[-1]
+        self._buffers.append(buffer)
+        return buffer
 
     def _barrier(
         self, name: str, kind: Literal["mbarrier", "named", "group"], count: int, stages: int

@@ -22,6 +22,7 @@ class Buffer:
     """A tile in shared memory or registers; ``stages`` of them when it is a ring.
 
     Where warps repeat one another's rows (split-d), a tile shared out ``by_columns`` is not repeated.
+    An ``exchange`` buffer holds what warps pass to one another.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Buffer:
     space: Space
     stages: int = 1
     by_columns: bool = False
+    exchange: bool = False
 
     @property
     def bytes(self) -> int:
