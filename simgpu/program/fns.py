@@ -54,6 +54,11 @@ def _init(args: tuple[Array, ...], visible: object, scale: float) -> None:
         o[...] = 0
 
 
+def _zero(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    for x in args:
+        x[...] = 0
+
+
 def _row_max(args: tuple[Array, ...], visible: NDArray[np.bool_] | None, scale: float) -> None:
     import numpy as np
 
@@ -109,12 +114,80 @@ def _normalize(args: tuple[Array, ...], visible: object, scale: float) -> None:
     o, m, l = args
     seen = l > 0
     o[...] = np.where(seen, o / np.where(seen, l, l.dtype.type(1)), o.dtype.type(0))
+    _log_sum_exp((m, l), None, scale)
+
+
+def _block_max(args: tuple[Array, ...], visible: NDArray[np.bool_] | None, scale: float) -> None:
+    import numpy as np
+
+    s, m = args
+    np.multiply(s, s.dtype.type(scale * LOG2E), out=s)
+    if visible is not None:
+        s[...] = np.where(visible, s, -np.inf)
+    m[...] = _by_part(s, m).max(axis=-1)
+
+
+def _by_part(s: Array, stats: Array) -> Array:
+    """Cut the columns of s into as many parts as the statistics have columns."""
+    return s.reshape(*s.shape[:-1], stats.shape[-1], -1)
+
+
+def _block_exp(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    import numpy as np
+
+    s, p, m, l = args
+    np.exp2(s - _finite(m.max(axis=-1, keepdims=True)), out=s)
+    p[...] = s.astype(p.dtype)
+    l[...] = _by_part(s, l).sum(axis=-1)
+
+
+def _merge_block(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    import numpy as np
+
+    o, m, l, pv, m_block, l_block = args
+    m_all = m_block.max(axis=-1, keepdims=True)
+    m_new = np.maximum(m, m_all)
+    base = _finite(m_new)
+    old = np.exp2(m - base) * l
+    new = np.exp2(m_all - base)
+    l[...] = old + new * l_block.sum(axis=-1, keepdims=True)
+    m[...] = m_new
+    whole = pv.reshape(*pv.shape[:-2], -1, *o.shape[-2:]).sum(axis=-3)
+    seen = l > 0
+    safe = np.where(seen, l, l.dtype.type(1))
+    o[...] = np.where(seen, (old * o + new * whole) / safe, o.dtype.type(0))
+
+
+def _log_sum_exp(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    import numpy as np
+
+    m, l = args
+    seen = l > 0
     log = np.log(np.where(seen, l, l.dtype.type(1))) + _finite(m) * l.dtype.type(LN2)
     l[...] = np.where(seen, log, -np.inf)
 
 
+def _softmax(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    import numpy as np
+
+    s, p, m, l = args
+    np.exp2(s - _finite(m), out=s)
+    l[...] = s.sum(axis=-1, keepdims=True)
+    p[...] = (s / np.where(l > 0, l, l.dtype.type(1))).astype(p.dtype)
+    _log_sum_exp((m, l), None, scale)
+
+
+def _scale(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    (s,) = args
+    s *= s.dtype.type(scale)
+
+
 def _init_mix(held: tuple[float, ...], masked: bool) -> Mix:
     return Mix(alu=sum(held[2:]) / 2)  # CS2R zeroes two registers
+
+
+def _zero_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    return Mix(alu=sum(held) / 2)
 
 
 def _row_max_mix(held: tuple[float, ...], masked: bool) -> Mix:
@@ -147,8 +220,40 @@ def _normalize_mix(held: tuple[float, ...], masked: bool) -> Mix:
     return Mix(mufu=rows, fma=3 * o + 19 * rows + 9, alu=o + 12 * rows + 48)
 
 
+def _block_max_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    return _row_max_mix(held, masked)
+
+
+def _block_exp_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    s, rows = held[0], held[2]
+    return Mix(mufu=s, fma=2 * s + 2 * rows, alu=s / 2 + rows, lsu=2 * rows)
+
+
+def _merge_block_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    o, rows, pv = held[0], held[1], held[3]
+    # FADD for each further part; then FMUL, FFMA and a guarded division an element.
+    return Mix(mufu=3 * rows, fma=pv + 4 * o + 6 * rows, alu=o + 4 * rows)
+
+
+def _log_sum_exp_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    rows = held[0]
+    return Mix(mufu=rows, fma=19 * rows + 9, alu=12 * rows + 48)
+
+
+def _softmax_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    s, rows = held[0], held[2]
+    exponentials = Mix(mufu=s + rows, fma=3 * s + 3 * rows, alu=s / 2, lsu=2 * rows)
+    return exponentials.plus(_log_sum_exp_mix(held[2:], masked))
+
+
+def _scale_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    return Mix(fma=held[0])
+
+
 #: (m, l, o ...) ← (-inf, 0, 0 ...): the state before any key.
 init = TileFn("init", _init, _init_mix)
+#: (o ...) ← 0.
+zero = TileFn("zero", _zero, _zero_mix)
 #: (s, m, m_new): s ← s·scale·log₂e, masked; m_new ← max(m, row maximum of s).
 row_max = TileFn("row_max", _row_max, _row_max_mix, chain=True)
 #: (s, p, m, m_new, l, o ...): p ← exp2(s - m_new); l, o ← rescaled by exp2(m - m_new); m ← m_new.
@@ -159,3 +264,15 @@ exponentials = TileFn("exponentials", _exponentials, _exponentials_mix, exps=Tru
 rescale = TileFn("rescale", _rescale, _rescale_mix)
 #: (o, m, l): o ← o / l; l ← log-sum-exp. Rows without keys give 0 and -inf.
 normalize = TileFn("normalize", _normalize, _normalize_mix)
+#: (s, m): s ← s·scale·log₂e, masked; m ← row maxima, one for each part of the columns.
+block_max = TileFn("block_max", _block_max, _block_max_mix, chain=True)
+#: (s, p, m, l): p ← exp2(s - greatest m of the row); l ← row sums, one for each part.
+block_exp = TileFn("block_exp", _block_exp, _block_exp_mix, exps=True)
+#: (o, m, l, pv, m_block, l_block): FA1's update of a normalised o and its statistics by one block.
+merge_block = TileFn("merge_block", _merge_block, _merge_block_mix)
+#: (m, l): l ← log-sum-exp; -inf for rows without keys.
+log_sum_exp = TileFn("log_sum_exp", _log_sum_exp, _log_sum_exp_mix)
+#: (s, p, m, l): p ← exp2(s - m) / row sum, over whole rows; l ← log-sum-exp.
+softmax = TileFn("softmax", _softmax, _softmax_mix, exps=True)
+#: (s): s ← s·scale.
+scale = TileFn("scale", _scale, _scale_mix)

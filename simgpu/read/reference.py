@@ -33,26 +33,33 @@ def tensor_shape(problem: Attention, tensor: Any) -> tuple[int, int, int, int]:
 
 def reference(problem: Attention, inputs: dict[str, Array]) -> dict[str, Array]:
     """Return O and LSE in float64, from the definition; rows without keys give 0 and -inf."""
-    return _attend(problem, inputs, np.dtype(np.float64), np.dtype(np.float64))
+    return _attend(problem, inputs, *[np.dtype(np.float64)] * 3)
 
 
-def standard_rounded(problem: Attention, inputs: dict[str, Array]) -> dict[str, Array]:
+def standard_rounded(
+    problem: Attention, inputs: dict[str, Array], *, scores: str | None = None
+) -> dict[str, Array]:
     """Return standard attention with a kernel's roundings.
 
-    S is kept in the accumulator's precision, P rounded to the problem's dtype before PV, and O at
-    the end: the yardstick for the error of a tiled schedule.
+    S is kept in the accumulator's precision (or rounded to dtype ``scores``), P rounded to the
+    problem's dtype before PV, and O at the end: the yardstick for the error of a schedule.
     """
     acc, low = numpy_dtype(accumulator(problem.dtype)), numpy_dtype(problem.dtype)
-    out = _attend(problem, inputs, acc, low)
+    out = _attend(problem, inputs, acc, low, numpy_dtype(scores) if scores else acc)
     return {"O": out["O"].astype(low), "LSE": out["LSE"]}
 
 
 def _attend(
-    problem: Attention, inputs: dict[str, Array], acc: np.dtype[Any], low: np.dtype[Any]
+    problem: Attention,
+    inputs: dict[str, Array],
+    acc: np.dtype[Any],
+    low: np.dtype[Any],
+    stored: np.dtype[Any],
 ) -> dict[str, Array]:
     q = inputs["Q"].astype(acc)
     k, v = (np.repeat(inputs[n].astype(acc), problem.group, axis=1) for n in ("K", "V"))
     s = (q @ np.swapaxes(k, -1, -2)) * acc.type(problem.scale)
+    s = s.astype(stored).astype(acc)
     s = np.where(problem.visible(0, problem.seq_q, 0, problem.seq_kv), s, -np.inf)
     m = s.max(axis=-1, keepdims=True)
     base = np.where(np.isneginf(m), acc.type(0), m)
