@@ -114,6 +114,7 @@ class Costs(Strict):
     solo_cycles_per_instruction: float = number("one warp, dependent code", most=100)
     barrier_cycles: float = number("a barrier that waits for nobody", most=1e4, least=0)
     fence_cycles: float = number("fence after plain stores", most=1e4, least=0)
+    mma_setup_cycles: float = number("what a warp does before it issues MMAs", most=1e4, least=0)
     mma_issue_cycles: float = number("issue of one 16-deep wgmma", most=1e4, least=0)
     mma_issue_slots: float = number("share of issue a busy tensor core takes", most=1, least=0)
     mma_latency_cycles: float = number("end of QK to its use", most=1e4, least=0)

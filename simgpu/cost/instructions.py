@@ -1,0 +1,130 @@
+"""Warp instructions of an operation on one architecture, and the shared-memory wavefronts they make.
+
+The analytic mix: structure read off the SASS of 192 Triton kernels for sm_90 (loads of 16 bytes a
+thread, HGMMA 16 deep, one shuffle a row and step). Tile functions bring their own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, assert_never
+
+from simgpu.cost.work import operand_bytes, repeats, tile_bytes
+from simgpu.program.mix import Mix
+from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
+from simgpu.program.tile import View
+from simgpu.tensor import Tile, dtype_bytes
+
+if TYPE_CHECKING:
+    from simgpu.hardware.machine import Machine
+    from simgpu.program.ops import Op
+    from simgpu.program.program import Role
+
+LANES = 32
+BYTES_PER_LANE = 16  # the widest load or store of a thread
+WAVEFRONT_BYTES = 128
+
+
+def instructions(op: Op, role: Role, machine: Machine) -> Mix:
+    """Return the mix of one execution, over all warps of the role."""
+    match op:
+        case Copy():
+            return _copy(op, role)
+        case Mma():
+            return _mma(op, role, machine)
+        case Apply(fn, args, mask):
+            held = tuple(_held(x, role) for x in args)
+            return fn.mix(held, mask is not None).times(role.warps)
+        case Arrive(signal):
+            return Mix(other=role.warps * (signal.barrier.kind != "group"))
+        case Wait(signal):
+            return Mix(other=role.warps * (1 if signal.barrier.kind == "group" else 2))
+        case other:
+            assert_never(other)
+
+
+def wavefronts(op: Op, role: Role, machine: Machine) -> float:
+    """Return wavefronts as l1tex__data_pipe_lsu_wavefronts_mem_shared counts them.
+
+    MMA operands, plain loads and stores, and one for each shuffle; fills by cp.async and TMA do
+    not show, except for two bookkeeping accesses a warp and cp.async copy.
+    """
+    match op:
+        case Mma():
+            return operand_bytes(op, role) / WAVEFRONT_BYTES
+        case Apply():
+            return instructions(op, role, machine).lsu
+        case Copy(src, dst, path):
+            if path == "cp_async":
+                return 2.0 * role.warps
+            if path == "tma":
+                return 0.0
+            sides = [x for x in (src, dst) if isinstance(x, View) and x.buffer.space == "smem"]
+            return sum(map(tile_bytes, sides)) / WAVEFRONT_BYTES
+        case Arrive() | Wait():
+            return 0.0
+        case other:
+            assert_never(other)
+
+
+def _held(view: View, role: Role) -> float:
+    """Return how many elements of a tile one thread holds; statistics are held by a row's quad."""
+    rows, cols = view.buffer.shape
+    times = 1 if view.buffer.by_columns else repeats(role, rows)
+    if cols == 1:
+        owners = 1 if role.partition == "split-k" else role.warps
+        return rows * times / (8 * owners)
+    return rows * cols * times / (LANES * role.warps)
+
+
+def _copy(op: Copy, role: Role) -> Mix:
+    if op.path == "tma":
+        return Mix(other=8)  # one elected lane: coordinates, expected bytes, the copy
+    on_chip = op.dst if isinstance(op.src, Tile) else op.src
+    accesses = max(1.0, tile_bytes(on_chip) / (BYTES_PER_LANE * LANES * role.warps))
+    if op.path == "cp_async":
+        return Mix(fma=accesses, alu=2.5 + accesses / 3, lsu=accesses + 2.5, other=13).times(
+            role.warps
+        )
+    return _plain_copy(op, accesses).times(role.warps)
+
+
+def _plain_copy(op: Copy, accesses: float) -> Mix:
+    src, dst = op.src, op.dst
+    through_smem = any(isinstance(x, View) and x.buffer.space == "smem" for x in (src, dst))
+    if isinstance(src, Tile):
+        if through_smem:  # LDG and STS, with the addresses of a prologue
+            return Mix(fma=14, alu=7 * accesses + 18, lsu=2 * accesses, other=40)
+        return Mix(fma=accesses, alu=1 + accesses / 2, lsu=accesses, other=4)
+    if isinstance(dst, Tile):
+        return Mix(alu=accesses / 2, lsu=accesses * (2 if through_smem else 1), other=8)
+    narrowed = dtype_bytes(dst.buffer.dtype) / dtype_bytes(src.buffer.dtype)
+    packs = accesses * BYTES_PER_LANE / 8 if narrowed < 1 else 0  # F2FP packs two fp32
+    return Mix(alu=packs, lsu=accesses * min(1.0, narrowed) + 2, other=2)
+
+
+def _mma(op: Mma, role: Role, machine: Machine) -> Mix:
+    m, n, k = op.shape
+    times = repeats(role, m)
+    if machine.profile.has("wgmma"):
+        tiles = max(1.0, m * times / (16 * role.warps))
+        chains = 1 if op.dst.buffer.by_columns else times
+        steps = tiles * chains * math.ceil(k / 16) * math.ceil(n / 256)
+        return Mix(tensor=steps, other=steps + 6).times(role.warps)
+    executed = 1 if op.dst.buffer.by_columns else times
+    steps = m * n * k * executed / (16 * 8 * 16 * role.warps)
+    loads = operand_bytes_per_warp(op, role) / (BYTES_PER_LANE * LANES)
+    return Mix(tensor=steps, lsu=loads, alu=loads / 2).times(role.warps)
+
+
+def operand_bytes_per_warp(op: Mma, role: Role) -> float:
+    """Return the shared bytes that one warp loads with ldmatrix for a synchronous MMA.
+
+    A warp that owns rows loads all of B; one that owns keys (split-K) its part of B and all of A.
+    """
+    a = tile_bytes(op.a) if op.a.buffer.space == "smem" else 0
+    b = tile_bytes(op.b) if op.b.buffer.space == "smem" else 0
+    if role.partition == "split-k":
+        return (a if op.parts == 1 else a / role.warps) + b / role.warps
+    columns = repeats(role, op.shape[0]) if op.dst.buffer.by_columns else 1
+    return a * repeats(role, op.shape[0]) / role.warps + b / columns

@@ -1,0 +1,165 @@
+"""From an operation to jobs: the demand on each unit, the time alone, and the latency that follows.
+
+This is the only place that knows how an architecture executes an operation. It distinguishes by
+capability (wgmma or mma.sync, TMA or cp.async), never by GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+from simgpu.cost.instructions import instructions, operand_bytes_per_warp
+from simgpu.cost.work import operand_bytes, repeats, tile_bytes, work
+from simgpu.hardware.machine import ALU, FMA, ISSUE, MUFU, UNITS
+from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
+from simgpu.program.tile import View
+from simgpu.tensor import Tile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from simgpu.hardware.machine import Demand, Machine
+    from simgpu.program.mix import Mix
+    from simgpu.program.ops import Op
+    from simgpu.program.program import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Demand by unit, the least cycles it takes alone, and cycles of latency after it is served."""
+
+    demand: Demand
+    solo: float = 0.0
+    latency: float = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether any unit has to serve it."""
+        return self.solo > 0.0 or any(self.demand)
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """What an operation makes of a role: ``held`` one after the other, ``behind`` its back."""
+
+    held: tuple[Job, ...] = ()
+    behind: Job | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MissRates:
+    """How much of each tensor's traffic L2 does not hold, by tensor name; default none.
+
+    ``read`` and ``written`` are shares of bytes that go to HBM. ``late`` is the share of loads that
+    see HBM's latency all the same: when a whole wave marches in step, one miss is everybody's.
+    """
+
+    read: Mapping[str, float] = field(default_factory=dict)
+    written: Mapping[str, float] = field(default_factory=dict)
+    late: float = 0.0
+
+
+def _demand(**units: float) -> Demand:
+    values = [0.0] * len(UNITS)
+    for name, value in units.items():
+        values[UNITS.index(name)] = value
+    return tuple(values)
+
+
+def _issue(mix: Mix, **units: float) -> Demand:
+    demand = list(_demand(**units))
+    for unit, count in ((MUFU, mix.mufu), (FMA, mix.fma), (ALU, mix.alu), (ISSUE, mix.total)):
+        demand[unit] += count
+    return tuple(demand)
+
+
+def jobs(
+    op: Op, role: Role, env: Mapping[str, int], machine: Machine, dtype: str, misses: MissRates
+) -> Jobs:
+    """Return the jobs of one execution of ``op`` by ``role`` on ``machine``."""
+    match op:
+        case Copy():
+            return _copy(op, role, env, machine, misses)
+        case Mma():
+            return _mma(op, role, machine, dtype)
+        case Apply(fn, args):
+            mix, costs = instructions(op, role, machine), machine.profile.costs
+            alone = costs.solo_cycles_per_instruction * mix.total / role.warps
+            if fn.chain:
+                columns = args[0].shape[1] * repeats(role, args[0].shape[0])
+                alone = costs.row_max_cycles + costs.row_max_cycles_per_column * columns
+            return Jobs((Job(_issue(mix), alone),))
+        case Wait(signal):
+            if signal.barrier.kind == "group":
+                return Jobs()
+            return Jobs((Job(_demand(), latency=machine.profile.costs.barrier_cycles),))
+        case Arrive():
+            return Jobs()
+        case other:
+            assert_never(other)
+
+
+def _mma(op: Mma, role: Role, machine: Machine, dtype: str) -> Jobs:
+    costs, mix = machine.profile.costs, instructions(op, role, machine)
+    rate = machine.tensor_flops(dtype)
+    flops = work(op, role, {}).flops_tensor
+    m, n, k = op.shape
+    if not machine.profile.has("wgmma"):
+        busy = flops / rate
+        smem = operand_bytes_per_warp(op, role) * role.warps
+        alone = costs.solo_cycles_per_instruction * mix.total / role.warps
+        return Jobs((Job(_issue(mix, tensor=busy, smem=smem), alone),))
+    drain = costs.mma_drain_pv if op.accumulate else costs.mma_drain_qk
+    busy = flops / rate * (1 + 16 * drain / k)
+    slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * busy
+    demand = _issue(mix, tensor=busy, smem=operand_bytes(op, role), issue=slots)
+    latency = costs.mma_latency_pv_cycles if op.accumulate else costs.mma_latency_cycles
+    alone = costs.mma_issue_cycles * mix.tensor / role.warps
+    setup = Job(_demand(), latency=costs.mma_setup_cycles)
+    return Jobs((setup,), Job(demand, alone, latency))
+
+
+def _copy(
+    op: Copy, role: Role, env: Mapping[str, int], machine: Machine, misses: MissRates
+) -> Jobs:
+    mix, asked = instructions(op, role, machine), work(op, role, env)
+    if isinstance(op.src, Tile):
+        return _load(op, mix, asked.global_read_bytes, machine, misses)
+    smem = sum(tile_bytes(x) for x in (op.src, op.dst) if _in_smem(x))
+    if isinstance(op.dst, Tile):
+        written = asked.global_write_bytes
+        back = misses.written.get(op.dst.tensor.name, 0.0) * written
+        hold = Job(_issue(mix, smem=smem, lsu=written))
+        return Jobs((hold,), Job(_demand(l2=written, hbm=back)))
+    fence = machine.profile.costs.fence_cycles if _in_smem(op.dst) else 0.0
+    return Jobs((Job(_issue(mix, smem=smem), latency=fence),))
+
+
+def _load(op: Copy, mix: Mix, asked: int, machine: Machine, misses: MissRates) -> Jobs:
+    assert isinstance(op.src, Tile)
+    memory, fill = machine.profile.memory, tile_bytes(op.dst)
+    miss = misses.read.get(op.src.tensor.name, 0.0)
+    late = max(miss, misses.late)
+    latency = memory.l2_hit_latency_cycles * (1 - late) + memory.hbm_latency_cycles * late
+    if op.path == "tma":
+        extra = (memory.tma_latency_cycles or 0.0) - memory.l2_hit_latency_cycles
+        fetch = _demand(l2=asked, hbm=miss * asked, smem=fill)
+        return Jobs((Job(_issue(mix)),), Job(fetch, latency=latency + max(0.0, extra)))
+    if op.path == "cp_async":
+        take = Job(_issue(mix, lsu=fill))
+        return Jobs((take,), Job(_demand(l2=asked, hbm=miss * asked, smem=fill), latency=latency))
+    # a plain load fills L1 and is read out of it: both pass the 128-byte data port
+    fetch = _demand(l2=asked, hbm=miss * asked, smem=2 * fill)
+    take = Job(_issue(mix, lsu=fill))
+    if op.signal is not None:
+        return Jobs((take,), Job(fetch, latency=latency))
+    arrive = Job(fetch, latency=latency)
+    store = (Job(_demand(smem=fill)),) if _in_smem(op.dst) else ()
+    return Jobs((take, arrive, *store))
+
+
+def _in_smem(operand: object) -> bool:
+    return isinstance(operand, View) and operand.buffer.space == "smem"
+
+

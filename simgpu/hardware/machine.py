@@ -1,0 +1,67 @@
+"""A profile as the simulator uses it: capacities a cycle, at one clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simgpu.errors import UnsupportedError
+from simgpu.units import gb_per_s_to_bytes_per_cycle
+
+if TYPE_CHECKING:
+    from simgpu.hardware.profile import Profile
+
+#: The units that jobs share, in the order of every demand vector.
+UNITS = ("tensor", "mufu", "fma", "alu", "issue", "lsu", "smem", "l2", "hbm")
+TENSOR, MUFU, FMA, ALU, ISSUE, LSU, SMEM, L2, HBM = range(len(UNITS))
+
+Demand = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One GPU at one clock. Cycles are SM cycles; bandwidths are bytes a cycle."""
+
+    profile: Profile
+    clock_mhz: float
+    sms: int
+    #: What one SM's units serve a cycle; l2 and hbm are an equal share of the device's.
+    capacity: tuple[float, ...]
+    hbm_bytes_per_cycle: float
+
+    @classmethod
+    def from_profile(cls, profile: Profile, clock_mhz: float | None = None) -> Machine:
+        """Build the machine, at the profile's sustained clock unless one is given."""
+        clock = clock_mhz or profile.device.sustained_mhz
+        rates, memory, sms = profile.rates, profile.memory, profile.device.sm_count
+        hbm = gb_per_s_to_bytes_per_cycle(memory.hbm_sustained_gb_per_s, clock)
+        l2 = min(rates.l2_bytes, memory.l2_bandwidth_bytes_per_clock / sms)
+        capacity = (
+            1.0,  # tensor demand is in cycles, since rates differ by dtype
+            rates.mufu_instructions,
+            rates.fma_instructions,
+            rates.alu_instructions,
+            rates.issue_slots * rates.issue_efficiency,
+            rates.lsu_bytes,
+            rates.smem_bytes,
+            l2,
+            hbm / sms,
+        )
+        return cls(profile, clock, sms, capacity, hbm)
+
+    def tensor_flops(self, dtype: str) -> float:
+        """Return tensor-core FLOP a cycle and SM; UnsupportedError where there is no such rate."""
+        name = {"fp32": "tf32"}.get(dtype, dtype)
+        rate: float | None = getattr(self.profile.rates, f"tensor_flops_{name}", None)
+        if rate is None or dtype == "fp32":
+            raise UnsupportedError(
+                f"{self.profile.name} has no tensor rate for {dtype}: `count` and NumPy execution "
+                "work; to simulate choose fp16 or bf16"
+            )
+        return rate
+
+    def shared_by(self, sms: int) -> tuple[float, ...]:
+        """Return one SM's capacities while only ``sms`` of the SMs have work."""
+        rates, memory = self.profile.rates, self.profile.memory
+        l2 = min(rates.l2_bytes, memory.l2_bandwidth_bytes_per_clock / sms)
+        return (*self.capacity[:L2], l2, min(self.hbm_bytes_per_cycle / sms, rates.l2_bytes))

@@ -1,0 +1,164 @@
+"""Max-min fair sharing: the jobs on an SM progress together, as fast as its units allow.
+
+A job that runs alone takes its solo time and uses each unit at demand/solo. When several want more
+of a unit than it has, those that use it are slowed to one common speed, the rest share what is left
+(progressive filling; the fluid model of SimGrid: Casanova et al., 2014).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simpy.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import simpy
+
+    from simgpu.cost.jobs import Job
+
+#: Completions this close together, in cycles, are one instant.
+INSTANT = 2.0**-20
+_AFTER_ALL = 2  # SimPy runs NORMAL (1) events of an instant before these
+
+
+class _Running:
+    __slots__ = ("done", "job", "left", "rate", "solo", "use")
+
+    def __init__(self, job: Job, solo: float, use: list[tuple[int, float]], done: Event) -> None:
+        self.job, self.solo, self.use, self.done = job, solo, use, done
+        self.left, self.rate = 1.0, 0.0
+
+
+class FairShare:
+    """The units of one SM and the jobs that they serve."""
+
+    def __init__(self, env: simpy.Environment, capacity: Sequence[float]) -> None:
+        self._env = env
+        self._capacity = list(capacity)
+        self._jobs: list[_Running] = []
+        self._since = 0.0
+        self._plans: dict[int, tuple[Job, float, list[tuple[int, float]]]] = {}
+        self._version = 0
+        self._dirty = False
+        #: Integral of the rates of each unit, to check against the demands that were served.
+        self.served = [0.0] * len(self._capacity)
+
+    def alone(self, job: Job) -> float:
+        """Return the cycles that a job takes when nothing else runs."""
+        return self._plan(job)[0]
+
+    def _plan(self, job: Job) -> tuple[float, list[tuple[int, float]]]:
+        """Return a job's time alone and its use of each unit; the same jobs come again and again."""
+        known = self._plans.get(id(job))
+        if known is None or known[0] is not job:
+            solo = job.solo
+            for amount, capacity in zip(job.demand, self._capacity, strict=True):
+                if amount and amount > solo * capacity:
+                    solo = amount / capacity
+            use = [(u, amount / solo) for u, amount in enumerate(job.demand) if amount]
+            known = self._plans[id(job)] = (job, solo, use)
+        return known[1], known[2]
+
+    def submit(self, job: Job) -> Event:
+        """Start a job; the event fires when it has been served (before its latency)."""
+        done = Event(self._env)
+        solo, use = self._plan(job)
+        if solo <= 0.0:
+            done.succeed()
+            return done
+        self._jobs.append(_Running(job, solo, use, done))
+        self._touch()
+        return done
+
+    def resize(self, capacity: Sequence[float]) -> None:
+        """Change the capacities; running jobs keep what they have been served."""
+        if list(capacity) != self._capacity:
+            self._progress()
+            self._capacity = list(capacity)
+            self._plans.clear()
+            for running in self._jobs:
+                running.solo, running.use = self._plan(running.job)
+            self._touch()
+
+    @property
+    def speeds(self) -> list[float]:
+        """Progress of each running job relative to running alone (1 is full speed)."""
+        return [running.rate * running.solo for running in self._jobs]
+
+    def _touch(self) -> None:
+        """Recompute once everything else of this instant has happened."""
+        if not self._dirty:
+            self._dirty = True
+            event = Event(self._env)
+            event.callbacks = [self._settle]
+            event._ok, event._value = True, None
+            self._env.schedule(event, _AFTER_ALL)  # type: ignore[arg-type]
+
+    def _progress(self) -> None:
+        now = self._env.now
+        elapsed = now - self._since
+        if elapsed > 0.0:
+            for running in self._jobs:
+                share = running.rate * elapsed
+                running.left -= share
+                for unit, use in running.use:
+                    self.served[unit] += share * running.solo * use
+        self._since = now
+
+    def _settle(self, _: Event) -> None:
+        self._dirty = False
+        self._progress()
+        self._fill()
+        self._schedule()
+
+    def _fill(self) -> None:
+        left = list(self._capacity)
+        todo = self._jobs
+        while todo:
+            wanted = [0.0] * len(left)
+            for running in todo:
+                for unit, use in running.use:
+                    wanted[unit] += use
+            speed, limit = 1.0, -1
+            for unit, want in enumerate(wanted):
+                if want * speed > left[unit] * (1.0 + 1e-12):
+                    speed, limit = left[unit] / want, unit
+            if limit < 0:
+                for running in todo:
+                    running.rate = 1.0 / running.solo
+                return
+            rest = []
+            for running in todo:
+                if any(unit == limit for unit, _ in running.use):
+                    running.rate = speed / running.solo
+                    for unit, use in running.use:
+                        left[unit] = max(0.0, left[unit] - speed * use)
+                else:
+                    rest.append(running)
+            todo = rest
+
+    def _schedule(self) -> None:
+        self._version += 1
+        soonest = min((r.left / r.rate for r in self._jobs if r.rate > 0.0), default=-1.0)
+        if soonest < 0.0:
+            return
+        version = self._version
+        event = Event(self._env)
+        event.callbacks = [lambda _: self._complete(version)]
+        event._ok, event._value = True, None
+        self._env.schedule(event, delay=max(soonest, 0.0))
+
+    def _complete(self, version: int) -> None:
+        if version != self._version:
+            return
+        self._progress()
+        kept = []
+        for running in self._jobs:
+            if running.left <= INSTANT * running.rate:
+                running.done.succeed()
+            else:
+                kept.append(running)
+        self._jobs = kept
+        self._touch()
