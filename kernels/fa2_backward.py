@@ -17,7 +17,7 @@ from simgpu.errors import ScheduleError
 from simgpu.kernels.common import check_tiles, load_rows, shape_of, store_rows
 
 DEFAULTS: dict[int, dict[str, Any]] = {
-    64: {"block_m": 64, "block_n": 128, "warps": 8, "stages": 2},
+    64: {"block_m": 128, "block_n": 128, "warps": 8, "stages": 2},
     128: {"block_m": 64, "block_n": 128, "warps": 8, "stages": 2},
     256: {"block_m": 64, "block_n": 64, "warps": 8, "stages": 1},
 }

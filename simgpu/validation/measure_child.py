@@ -111,7 +111,7 @@ def time_point(
         time=found.warm,
         time_cold=found.cold,
         clock_mhz=found.clock_mhz,
-        clock_counted_mhz=found.clock_counted_mhz,
+        sm_clocks=found.sm_clocks,
         watts=found.watts,
         **common,
     )
@@ -127,7 +127,7 @@ def again_point(
     )
     return {
         "time": found.warm.model_dump(),
-        "clock_counted_mhz": found.clock_counted_mhz,
+        "sm_clocks": found.sm_clocks.model_dump() if found.sm_clocks else None,
     }
 
 

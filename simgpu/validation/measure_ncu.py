@@ -23,7 +23,17 @@ METRICS = (
     "lts__t_sectors_op_read.sum",
     "lts__t_sectors_op_write.sum",
     "lts__t_sector_op_read_hit_rate.pct",
+    "lts__t_sectors_op_read_lookup_miss.sum",
+    "lts__t_sectors_op_red.sum",
+    "lts__t_sectors_srcunit_tex_op_read.sum",
+    "lts__t_sectors_srcunit_ltcfabric_op_read.sum",
+    "lts__t_sectors_srcunit_ltcfabric_op_write.sum",
+    "l1tex__m_xbar2l1tex_read_sectors.sum",
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_misc.sum",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     "smsp__inst_executed.sum",
     "smsp__inst_executed_pipe_xu.sum",
@@ -33,6 +43,14 @@ METRICS = (
     "sm__inst_executed_pipe_tensor.sum",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio",
+    "smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio",
+    "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio",
+    "smsp__average_warps_issue_stalled_math_pipe_throttle_per_issue_active.ratio",
+    "smsp__average_warps_issue_stalled_mio_throttle_per_issue_active.ratio",
+    "smsp__average_warps_issue_stalled_not_selected_per_issue_active.ratio",
+    "smsp__average_warps_issue_stalled_short_scoreboard_per_issue_active.ratio",
+    "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio",
     "launch__occupancy_limit_registers",
     "launch__occupancy_limit_shared_mem",
     "launch__occupancy_limit_warps",
@@ -119,7 +137,7 @@ def parse(text: str) -> list[Counted]:
 
 def _values(row: dict[str, str], units: dict[str, str]) -> dict[str, float]:
     return {
-        name: number * _factor(units.get(name, ""))
+        name: float(f"{number * _factor(units.get(name, '')):.12g}")
         for name in METRICS
         if (number := _number(row.get(name))) is not None
     }

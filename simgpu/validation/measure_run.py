@@ -52,6 +52,7 @@ class Session:
     stop_at: float | None
     found: dict[str, Measurement] = field(default_factory=dict)
     summary: Summary = field(default_factory=Summary)
+    compiled: set[str] = field(default_factory=set)
 
     def keep(self, record: Measurement) -> None:
         """Add or replace a run, on disk at once."""
@@ -76,13 +77,20 @@ class Session:
 
         self.child.run(mode, points, event, seconds=self.seconds, stop_at=self.stop_at)
 
+    def compile(self, points: list[Point]) -> None:
+        """Fill Triton's cache, several kernels at a time: a stage would compile them one by one."""
+        todo = [p for p in points if p.key not in self.compiled]
+        self.compiled.update(p.key for p in todo)
+        if len(todo) >= COMPILE_TOGETHER:
+            self.progress("compile", 0, len(todo), "")
+            self.child.compile(todo, stop_at=self.stop_at)
+            self.progress("compile", len(todo), len(todo), "")
+
     def time(self) -> None:
         """Check and time every run that has no good record yet."""
         todo = [p for p in self.points if p.key not in {q.key for q, _ in self.good(self.points)}]
         self.summary.resumed = len(self.points) - len(todo)
-        if len(todo) >= COMPILE_TOGETHER:
-            self.progress("compile", 0, len(todo), "")
-            self.child.compile(todo, stop_at=self.stop_at)
+        self.compile(todo)
 
         def on(point: Point, answer: dict[str, Any]) -> None:
             if "record" in answer:
@@ -109,8 +117,8 @@ class Session:
                 both = Again.model_validate(old | answer["again"])
                 self.keep(record.model_copy(update={"again": both}))
 
-        if todo:
-            self.drive("again", todo, on)
+        self.compile(todo)
+        self.drive("again", todo, on)
 
     def count(self) -> None:
         """Gather counters for the runs that ask for them, in one Nsight Compute session."""
@@ -121,6 +129,7 @@ class Session:
         if ncu is None:
             self.summary.notes.append("ncu (Nsight Compute) is not on the PATH: no counters")
             return
+        self.compile(todo)
         # Twice means a whole second sweep, so that the two are far apart in time.
         points = todo + [p for p in todo if p.counters > 1]
         with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from simgpu.kernels import stamp
-from simgpu.validation.records import Time
+from simgpu.validation.records import SmClocks, Time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ class Timing:
     warm: Time
     cold: Time | None
     clock_mhz: float | None
-    clock_counted_mhz: float | None
+    sm_clocks: SmClocks | None
     watts: float | None
 
 
@@ -116,13 +116,13 @@ def measure(
     with sampler.running():
         found = _events(sample, repeats)
     after = stamp.stamp()
-    counted = stamp.mean_clock_mhz(before, after)
+    counted = _sm_clocks(stamp.mean_clocks_mhz(before, after))
     clock, watts = sampler.settled()
     return Timing(
         warm=_summary([t / runs for t in found], runs, "warm", method, counted),
         cold=_cold(launch) if cold else None,
         clock_mhz=clock,
-        clock_counted_mhz=counted,
+        sm_clocks=counted,
         watts=watts,
     )
 
@@ -177,7 +177,13 @@ def _cold(launch: Callable[[], Any]) -> Time:
     return _summary(found, 1, "cold", "events", None)
 
 
-def _summary(found: list[float], runs: int, l2: Any, method: Any, counted: float | None) -> Time:
+def _sm_clocks(clocks: list[float]) -> SmClocks | None:
+    if not clocks:
+        return None
+    return SmClocks(low=clocks[0], median=statistics.median(clocks), high=clocks[-1])
+
+
+def _summary(found: list[float], runs: int, l2: Any, method: Any, counted: SmClocks | None) -> Time:
     ordered = sorted(found)
     median = statistics.median(ordered)
     return Time(
@@ -188,5 +194,5 @@ def _summary(found: list[float], runs: int, l2: Any, method: Any, counted: float
         runs_per_sample=runs,
         l2=l2,
         method=method,
-        cycles=median * counted if counted else None,
+        cycles=median * counted.high if counted else None,
     )

@@ -62,7 +62,7 @@ class Time(_Record):
 
     A sample is ``runs_per_sample`` runs back to back, timed by one pair of events (``events``) or
     as one replay of a CUDA graph (``graph``), and divided. ``cold`` empties L2 before each sample.
-    ``cycles`` is the median times the mean SM clock counted over the loop.
+    ``cycles`` is the median times the highest of the SMs' clocks counted over the loop.
     """
 
     median_us: float = Field(gt=0)
@@ -73,6 +73,14 @@ class Time(_Record):
     l2: Literal["cold", "warm"]
     method: Literal["events", "graph"]
     cycles: float | None = None
+
+
+class SmClocks(_Record):
+    """Mean clock over the warm loop by each SM's own cycle counter: over the SMs, in MHz."""
+
+    low: float
+    median: float
+    high: float
 
 
 class Error(_Record):
@@ -87,7 +95,7 @@ class Again(_Record):
     """The same run measured a second time, later in the grid, and how far the two are apart."""
 
     time: Time | None = None
-    clock_counted_mhz: float | None = None
+    sm_clocks: SmClocks | None = None
     counters: Counters | None = None
 
 
@@ -106,7 +114,7 @@ class Measurement(_Record):
     """One run of one kernel on one problem.
 
     ``clock_mhz`` and ``watts`` are NVML's median during the second half of the warm loop,
-    ``clock_counted_mhz`` the mean clock by the SMs' own cycle counters over the whole loop.
+    ``sm_clocks`` what the SMs' own cycle counters say of the whole loop: the one to trust.
     ``counters`` are Nsight Compute's, times in seconds, of the only launch; a run of several
     launches has them in ``launches``.
     """
@@ -120,7 +128,7 @@ class Measurement(_Record):
     time: Time | None = None
     time_cold: Time | None = None
     clock_mhz: float | None = None
-    clock_counted_mhz: float | None = None
+    sm_clocks: SmClocks | None = None
     watts: float | None = None
     counters: Counters | None = None
     launches: tuple[Launch, ...] = ()

@@ -25,6 +25,8 @@ TIME = {
     "l2": "warm", "method": "events", "cycles": 17000.0,
 }  # fmt: skip
 
+CLOCKS = {"low": 1.0, "median": 2.0, "high": 3.0}
+
 # Says what the real child says; block_m chooses how a run ends, and each start is written down.
 FAKE = """
 import json, os, sys
@@ -49,7 +51,7 @@ for entry in job["points"]:
     if job["mode"] == "time":
         answer["record"] = json.dumps(record)
     if job["mode"] == "again" and tile != 16:
-        answer["again"] = {{"time": dict({time}, cycles=17170.0), "clock_counted_mhz": 1700.0}}
+        answer["again"] = {{"time": dict({time}, cycles=17170.0), "sm_clocks": {clocks}}}
     print(json.dumps(answer), flush=True)
 """
 
@@ -60,7 +62,9 @@ def fake(tmp_path):
     record = {"schema": "simgpu.measurement/1", "status": "ok", "time": TIME}
     record["method"] = METHOD.model_dump(exclude_none=True)
     log = tmp_path / "log"
-    script.write_text(textwrap.dedent(FAKE).format(log=str(log), record=record, time=TIME))
+    script.write_text(
+        textwrap.dedent(FAKE).format(log=str(log), record=record, time=TIME, clocks=CLOCKS)
+    )
     return Child(command=[sys.executable, str(script)]), log
 
 
