@@ -62,19 +62,18 @@ class Attention:
     heads_q: int
     seq_q: int
     head_dim: int
-    heads_kv: int = 0
-    seq_kv: int = 0
+    heads_kv: int = None  # type: ignore[assignment]  # as many as query heads
+    seq_kv: int = None  # type: ignore[assignment]  # as many as queries
     dtype: str = "fp16"
     causal: bool = False
     window: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "heads_kv", self.heads_kv or self.heads_q)
-        object.__setattr__(self, "seq_kv", self.seq_kv or self.seq_q)
+        for name, default in (("heads_kv", self.heads_q), ("seq_kv", self.seq_q)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
         for name in ("batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ProblemError(f"{name} is {value!r}: it must be a whole number of at least 1")
+            _check_count(name, getattr(self, name))
         if self.heads_q % self.heads_kv:
             raise ProblemError(
                 f"heads_q {self.heads_q} is not divisible by heads_kv {self.heads_kv}: "
@@ -82,8 +81,7 @@ class Attention:
             )
         dtype_bytes(self.dtype)
         if self.window is not None:
-            if self.window < 1:
-                raise ProblemError(f"window is {self.window}: it must be at least 1 key")
+            _check_count("window", self.window)
             object.__setattr__(self, "causal", True)
 
     @property
@@ -218,6 +216,11 @@ class Attention:
             seen = sum(b - a for a, b in map(self.visible_keys, range(self.seq_q)))
             return full * seen // (self.seq_q * self.seq_kv)
         return full // 2 if self.causal else full
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ProblemError(f"{name} is {value!r}: it must be a whole number of at least 1")
 
 
 def _ranges(states: Mapping[int, str]) -> list[BlockRange]:

@@ -54,6 +54,12 @@ class Grid:
                 number, point[name] = divmod(number, size)
             yield point
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Grid) and list(self.axes.items()) == list(other.axes.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.axes.items()))
+
     def __repr__(self) -> str:
         return f"Grid({', '.join(f'{n}={s}' for n, s in self.axes.items())})"
 

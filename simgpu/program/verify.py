@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from simgpu.program.program import TileProgram
-    from simgpu.program.tile import Operand, Signal
+    from simgpu.program.tile import Barrier, Operand, Signal
 
 #: A thread of execution: a role, or the asynchronous operations behind one barrier slot.
 Component = tuple[str, int]
@@ -41,12 +41,12 @@ def check_fit(program: TileProgram, shared_limit: int) -> None:
 def verify(program: TileProgram, env: dict[str, int]) -> None:
     """Execute the program once, abstractly, at coordinates ``env``.
 
-    Raises VerifyError naming the barriers and roles of a deadlock, an arrival that fits no phase,
-    or the two operations of a race: accesses to one tile, at least one a write, with nothing that
-    orders them.
+    Raises VerifyError naming the barriers and roles of a deadlock, an arrival that fits no phase, a
+    phase that may pass before its waiter looks (hardware keeps one phase bit), or the two operations
+    of a race: accesses to one tile, at least one a write, with nothing that orders them.
     """
-    races = _Races(program)
     phases = Phases()
+    races = _Races(program, phases)
     for action in interleave(program, env, ProgramOrder(), phases):
         races.step(action)
 
@@ -62,10 +62,11 @@ class _Access:
 class _Races:
     """Vector clocks of the roles, and of the phases that they hand over through barriers."""
 
-    def __init__(self, program: TileProgram) -> None:
-        self._program = program
+    def __init__(self, program: TileProgram, counted: Phases) -> None:
+        self._program, self._counted = program, counted
         self._clocks: list[Clock] = [{("role", r): 0} for r in range(len(program.roles))]
         self._phases: dict[tuple[str, int, int], Clock] = {}
+        self._waits: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
         self._issued: dict[int, Clock] = {}
         self._places: dict[Place, _Access] = {}
 
@@ -73,7 +74,7 @@ class _Races:
         clock = self._clocks[action.role]
         match action.op:
             case Wait(signal, lag):
-                self._join(clock, signal, lag, action.env)
+                self._join(action.role, signal, lag, action.env)
             case Arrive(signal):
                 self._tick(action.role)
                 self._hand_over(clock, signal, action.env)
@@ -114,12 +115,28 @@ class _Races:
             kept = self._phases.setdefault((barrier.name, slot, phase), {})
             _merge(kept, self._phases.get((barrier.name, slot, phase - 1), {}))
             _merge(kept, clock)
+            if barrier.kind != "group" and self._counted.last_arrival(barrier, slot):
+                for role, (waited, count) in self._waits.get((barrier.name, slot), {}).items():
+                    if waited == phase - 1 and kept.get(("role", role), 0) < count:
+                        self._overrun(role, barrier, slot, waited)
 
-    def _join(self, clock: Clock, signal: Signal, lag: int, env: dict[str, int]) -> None:
+    def _join(self, role: int, signal: Signal, lag: int, env: dict[str, int]) -> None:
         use, barrier = signal.use.at(env), signal.barrier
         slot, phase = use % barrier.stages, use // barrier.stages - lag
-        if use >= 0 and phase >= 0:
-            _merge(clock, self._phases[barrier.name, slot, phase])
+        if use < 0 or phase < 0:
+            return
+        _merge(self._clocks[role], self._phases[barrier.name, slot, phase])
+        if barrier.kind != "group":
+            waits = self._waits.setdefault((barrier.name, slot), {})
+            waits[role] = (phase, self._tick(role))
+            if self._counted.completed(barrier, slot) > phase + 1:
+                self._overrun(role, barrier, slot, phase)
+
+    def _overrun(self, role: int, barrier: Barrier, slot: int, phase: int) -> None:
+        raise VerifyError(
+            f"barrier {barrier.name} slot {slot}: phase {phase + 1} may complete before role "
+            f"{self._program.roles[role].name!r} has waited for phase {phase}, which it would miss"
+        )
 
     def _touch(self, action: Action, component: Component, count: int, clock: Clock) -> None:
         reads, writes = accesses(action)

@@ -37,15 +37,20 @@ def reference(problem: Attention, inputs: dict[str, Array]) -> dict[str, Array]:
 
 
 def standard_rounded(
-    problem: Attention, inputs: dict[str, Array], *, scores: str | None = None
+    problem: Attention,
+    inputs: dict[str, Array],
+    *,
+    scores: str | None = None,
+    divide_first: bool = False,
 ) -> dict[str, Array]:
-    """Return standard attention with a kernel's roundings.
+    """Return standard attention with a kernel's roundings: the yardstick for a schedule's error.
 
     S is kept in the accumulator's precision (or rounded to dtype ``scores``), P rounded to the
-    problem's dtype before PV, and O at the end: the yardstick for the error of a schedule.
+    problem's dtype before PV, and O at the end. P is divided by its row sums after PV, as fused
+    kernels do, or with ``divide_first`` before it is rounded, as unfused ones do.
     """
     acc, low = numpy_dtype(accumulator(problem.dtype)), numpy_dtype(problem.dtype)
-    out = _attend(problem, inputs, acc, low, numpy_dtype(scores) if scores else acc)
+    out = _attend(problem, inputs, acc, low, numpy_dtype(scores) if scores else acc, divide_first)
     return {"O": out["O"].astype(low), "LSE": out["LSE"]}
 
 
@@ -55,6 +60,7 @@ def _attend(
     acc: np.dtype[Any],
     low: np.dtype[Any],
     stored: np.dtype[Any],
+    divide_first: bool = False,
 ) -> dict[str, Array]:
     q = inputs["Q"].astype(acc)
     k, v = (np.repeat(inputs[n].astype(acc), problem.group, axis=1) for n in ("K", "V"))
@@ -66,7 +72,8 @@ def _attend(
     p = np.exp(s - base)
     l = p.sum(axis=-1, keepdims=True)
     seen = np.where(l > 0, l, acc.type(1))
-    o = np.where(l > 0, (p.astype(low).astype(acc) @ v) / seen, acc.type(0))
+    before, after = (seen, acc.type(1)) if divide_first else (acc.type(1), seen)
+    o = np.where(l > 0, ((p / before).astype(low).astype(acc) @ v) / after, acc.type(0))
     return {"O": o, "LSE": np.where(l > 0, np.log(seen) + base, -np.inf)}
 
 

@@ -1,0 +1,110 @@
+"""Problems and schedules that hypothesis draws for the laws, and how a law runs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from simgpu.algorithms.fa1 import FlashAttention1
+from simgpu.algorithms.fa2 import FlashAttention2
+from simgpu.algorithms.standard import StandardAttention
+from simgpu.problem import Attention
+from simgpu.program.verify import verify
+from tests.schedules.fa3_roles import FlashAttention3Roles
+
+if TYPE_CHECKING:
+    from simgpu.program.program import Recording
+
+ORDERS = ("program", "random", "adversarial")
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn, dtypes: tuple[str, ...] = ("fp64",), least_rows: int = 1
+) -> Attention:
+    """Small problems: ragged lengths, GQA and MQA, every mask."""
+    heads_kv, group = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    mask = draw(st.sampled_from(["none", "causal", "window"]))
+    return Attention(
+        batch=draw(st.integers(1, 2)),
+        heads_q=heads_kv * group,
+        heads_kv=heads_kv,
+        seq_q=draw(st.integers(least_rows, 150)),
+        seq_kv=draw(st.integers(1, 150)),
+        head_dim=draw(st.sampled_from([16, 24, 40, 64, 80, 96])),
+        dtype=draw(st.sampled_from(dtypes)),
+        causal=mask != "none",
+        window=draw(st.integers(1, 150)) if mask == "window" else None,
+    )
+
+
+sides = st.sampled_from([16, 32, 48, 64])
+stages = st.integers(1, 4)
+
+fa2 = st.builds(
+    FlashAttention2,
+    block_m=sides,
+    block_n=sides,
+    stages=stages,
+    warps=st.sampled_from([1, 2, 4, 8]),
+    loads=st.sampled_from(["cp_async", "tma"]),
+)
+standard = st.builds(
+    StandardAttention,
+    block_m=sides,
+    block_n=sides,
+    stages=stages,
+    warps=st.sampled_from([1, 4]),
+    scores=st.sampled_from(["problem", "accumulator"]),
+)
+fa3_roles = st.builds(
+    FlashAttention3Roles,
+    block_m=st.sampled_from([32, 64, 96]),
+    block_n=sides,
+    stages=stages,
+    pingpong=st.booleans(),
+    overlap=st.booleans(),
+)
+
+
+@st.composite
+def fa1(draw: st.DrawFn) -> FlashAttention1:
+    """Split-k needs 16 keys a warp."""
+    warps = draw(st.sampled_from([1, 2, 4]))
+    split = draw(st.sampled_from(["split-k", "split-q"]))
+    keys = draw(st.sampled_from([1, 2])) * 16 * warps
+    return FlashAttention1(
+        block_m=draw(sides),
+        block_n=keys if split == "split-k" else draw(sides),
+        stages=draw(stages),
+        warps=warps,
+        warp_partition=split,
+        initial=draw(st.sampled_from(["global", "registers"])),
+    )
+
+
+schedules: dict[str, st.SearchStrategy[Any]] = {
+    "fa1": fa1(),
+    "fa2": fa2,
+    "fa3_roles": fa3_roles,
+    "standard": standard,
+}
+
+#: One of each, small enough to mutate and to print.
+SMALL: dict[str, Any] = {
+    "fa1": FlashAttention1(block_m=16, block_n=32, warps=2),
+    "fa2": FlashAttention2(block_m=32, block_n=16, warps=2),
+    "fa2_one_stage": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1),
+    "fa3_roles": FlashAttention3Roles(block_m=32, block_n=16),
+    "fa3_roles_in_order": FlashAttention3Roles(block_m=32, block_n=16, overlap=False),
+    "fa3_roles_no_turns": FlashAttention3Roles(block_m=32, block_n=16, pingpong=False),
+    "standard": StandardAttention(block_m=32, block_n=16, warps=2),
+}
+
+
+def verify_all(recording: Recording) -> None:
+    """Verify one CTA of each class of each launch."""
+    for launch in recording.launches:
+        for cta_class in launch.classes:
+            verify(cta_class.program, cta_class.env)
