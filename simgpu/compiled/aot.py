@@ -34,7 +34,8 @@ class CompiledKernel:
 
     ``stack_bytes`` a thread is what its spilled registers take; ``warps`` a CTA has, partitions of
     a specialised kernel included, ``warps_asked`` is the launch's number. ``constants`` are the
-    compile-time arguments, by name. ``cubin_sha256`` is that of the binary that was read.
+    compile-time arguments, by name; ``loop_flops`` are the FLOPs of one pass of each innermost loop
+    of the source; ``cubin_sha256`` is that of the binary that was read.
     """
 
     name: str
@@ -47,6 +48,7 @@ class CompiledKernel:
     stages: int
     tensor_memory_columns: int
     wants_roles: bool
+    loop_flops: Sequence[int]
     loads_by_descriptor: bool
     constants: Mapping[str, Any]
     cubin_sha256: str

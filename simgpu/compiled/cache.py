@@ -1,4 +1,4 @@
-"""What was compiled before, on disk: one JSON file a job, which also names the files it came from."""
+"""What was compiled before, on disk: one JSON file a job, which also names the files behind it."""
 
 from __future__ import annotations
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from simgpu.compiled.listing import Instruction, Listing
 
 # What a loop must hold to be work: spinning on a barrier and zeroing memory are not.
@@ -94,6 +95,7 @@ def executed(
     Warps that leave at a predicated EXIT count as if they stayed.
     """
     left = dict(zip((loop.first for loop in loops), passes, strict=True))
+    reach = _reach(listing, set(left))
     number = {loop.first: n for n, loop in enumerate(loops)}
     out: list[Stretch] = []
     done: set[int] = set()
@@ -115,8 +117,7 @@ def executed(
         if goal > at:
             out.append(Stretch(section, start, at, 1))
             if x.conditional:
-                heads = set(left) - done
-                goal, skipped = _side(listing, heads, left, at + 1, goal)
+                goal, skipped = _side(reach, set(left) - done, left, at + 1, goal)
                 done |= skipped
                 section = f"after {max(number[h] for h in skipped)}" if skipped else section
             start = at = goal
@@ -128,10 +129,10 @@ def executed(
 
 
 def _side(
-    listing: Listing, heads: set[int], left: dict[int, int], here: int, there: int
+    reach: list[frozenset[int]], open_heads: set[int], left: dict[int, int], here: int, there: int
 ) -> tuple[int, set[int]]:
     """Return where a conditional branch goes, and the loop heads that this passes over."""
-    stay, go = _reachable(listing, heads, here), _reachable(listing, heads, there)
+    stay, go = reach[here] & open_heads, reach[there] & open_heads
     decided = stay ^ go
     if not decided:
         return here, set()
@@ -141,26 +142,16 @@ def _side(
     return (here if head in go else there), {head}
 
 
-def _reachable(listing: Listing, heads: set[int], start: int) -> set[int]:
-    """Return the loop heads that lie on some forward path from ``start``."""
+def _reach(listing: Listing, heads: set[int]) -> list[frozenset[int]]:
+    """Return for each position, and the end, the loop heads on some forward path from it."""
     code, jumps = listing.instructions, listing.jumps
-    seen: set[int] = set()
-    found: set[int] = set()
-    todo = [start]
-    while todo:
-        at = todo.pop()
-        while at < len(code) and at not in seen:
-            seen.add(at)
-            if at in heads:
-                found.add(at)
-            x = code[at]
-            goal = jumps.get(at, -1)
-            if goal > at and x.conditional:
-                todo.append(goal)
-            if goal > at and not x.conditional:
-                at = goal
-            elif (goal >= 0 or x.base == "EXIT") and not x.conditional:
-                break
-            else:
-                at += 1
-    return found
+    none: frozenset[int] = frozenset()
+    reach = [none] * (len(code) + 1)
+    for at in range(len(code) - 1, -1, -1):
+        x, goal = code[at], jumps.get(at, -1)
+        ends = (goal >= 0 or x.base == "EXIT") and not x.conditional
+        found = none if ends else reach[at + 1]
+        if goal > at:
+            found |= reach[goal]
+        reach[at] = found | {at} if at in heads else found
+    return reach

@@ -99,9 +99,7 @@ def own_job(
     )
 
 
-def file_job(
-    kernel: str, settings: Iterable[str], arch: int, *, line_info: bool = True
-) -> Job:
+def file_job(kernel: str, settings: Iterable[str], arch: int, *, line_info: bool = True) -> Job:
     """Return the job of ``file.py:kernel`` with ``NAME=VALUE`` settings.
 
     Raises CompileError for a file that is not there or a setting that cannot be read.

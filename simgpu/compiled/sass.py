@@ -152,17 +152,19 @@ def read_stretch(code: Sequence[Instruction], before: Sequence[Instruction] = ()
 
 def _products(code: Sequence[Instruction], before: Sequence[Instruction]) -> tuple[Product, ...]:
     seen: Counter[tuple[str, tuple[int, int, int], str]] = Counter()
-    constants: dict[str, int] = {}
-    for x in (*before, *code):
-        if x.base == "UMOV" and (match := _UMOV.match(x.operands)):
-            constants[match[1]] = int(match[2], 16)
-    for x in code:
+    constants: dict[str, int] = {}  # of uniform registers, as the code runs past
+    for n, x in enumerate((*before, *code)):
         if is_mma(x.opcode):
-            seen[(x.opcode, *_shape(x, constants))] += 1
+            if n >= len(before):
+                seen[(x.opcode, *_shape(x, constants))] += 1
+        elif match := _UNIFORM.match(x.operands):
+            constants.pop(match[1], None)
+            if x.base == "UMOV" and match[2]:
+                constants[match[1]] = int(match[2], 16)
     return tuple(Product(op, count, shape, per) for (op, shape, per), count in seen.items())
 
 
-_UMOV = re.compile(r"^(UR\d+), 0x([0-9a-f]+)$")
+_UNIFORM = re.compile(r"^(UR\d+),(?: 0x([0-9a-f]+)$)?")
 _IDESC = re.compile(r"idesc\[(UR\d+)\]")
 _LONG = re.compile(r"\.(\d+)x(\d+)x(\d+)")
 _SHORT = re.compile(r"^[A-Z]MMA\.(16)(8)(\d+)")

@@ -27,6 +27,7 @@ _TORCH_NAMES = {
     "i1": "bool",
 }
 
+
 class Dtype:
     """A torch dtype by name: Triton reads its text."""
 

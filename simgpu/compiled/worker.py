@@ -16,24 +16,18 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgpu.compiled import standin
+from simgpu.compiled.arguments import JobError, argument_values, jit_function, load_file
 from simgpu.compiled.job import OWN_KERNELS
 from simgpu.compiled.listing import Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-# A number of the scalar's type that Triton does not specialise on: neither 1 nor a multiple of 16.
-_PLAIN: dict[str, Any] = {"i1": True, "i64": 2**40 + 1, "u64": 2**63 + 1, "u32": 2**31 + 1}
-_PLAIN |= {"fp32": 0.5, "fp64": 0.5}
-
-
-class JobError(Exception):
-    """What is wrong with a job, in words for its author."""
+    from collections.abc import Callable, Iterator
 
 
 def main() -> None:
@@ -56,12 +50,15 @@ def main() -> None:
 
 def _begin(job: dict[str, Any], pool: ThreadPoolExecutor) -> Callable[[], dict[str, Any]]:
     """Compile a job; what is returned waits for its disassembly and gives the answer."""
-    try:
-        kernels, sources = _compile(job)
-    except JobError as error:
-        return partial(dict, error=str(error))
-    except Exception as error:  # whatever a kernel file or the compiler raises is the answer
-        return partial(dict, error=_why(error, job["arch"]))
+    with tempfile.TemporaryFile("w+") as said:
+        try:
+            with _standard_error(said.fileno()):
+                kernels, sources = _compile(job)
+        except JobError as error:
+            return partial(dict, error=str(error))
+        except Exception as error:  # whatever a kernel file or the compiler raises is the answer
+            said.seek(0)
+            return partial(dict, error=_why(error, said.read(), job["arch"]))
     read = [pool.submit(_disassemble, kernel.asm["cubin"]) for kernel, _ in kernels]
 
     def finish() -> dict[str, Any]:
@@ -83,9 +80,9 @@ def _compile(job: dict[str, Any]) -> tuple[list[tuple[Any, Any]], dict[str, str]
     knobs.compilation.disable_line_info = not job["line_info"]
     driver.set_active(standin.Driver(job["arch"]))
     if job["source"] not in OWN_KERNELS:
-        module = _load(Path(job["source"]))
-        function = _jit_function(module, job)
-        kernel = function.warmup(*_values(function, job), grid=(1, 1, 1), **job["options"])
+        module = load_file(Path(job["source"]))
+        function = jit_function(module, job)
+        kernel = function.warmup(*argument_values(function, job), grid=(1, 1, 1), **job["options"])
         return [(kernel, function)], _sources(Path(job["source"]).parent)
     module = importlib.import_module(f"simgpu.kernels.{job['source']}")
     found: list[tuple[Any, Any]] = []
@@ -120,79 +117,6 @@ def _launch_own(module: Any, job: dict[str, Any]) -> None:
     getattr(module, job["function"])(*tensors, causal=p["causal"], scale=scale, **params)
 
 
-def _load(path: Path) -> Any:
-    sys.path.insert(0, str(path.parent))
-    try:
-        return importlib.import_module(path.stem)
-    except ModuleNotFoundError as error:
-        raise JobError(f"{path.name} needs {error.name}, which is not installed") from error
-    finally:
-        sys.path.remove(str(path.parent))
-
-
-def _jit_function(module: Any, job: dict[str, Any]) -> Any:
-    from triton.runtime.jit import JITFunction
-
-    kernels = [name for name, x in vars(module).items() if _unwrapped(x, JITFunction)]
-    named = getattr(module, job["function"], None)
-    function = _unwrapped(named, JITFunction)
-    if function is None:
-        what = "is no @triton.jit function" if named is not None else "is not there"
-        listed = f"; there are {', '.join(kernels)}" if kernels else ""
-        file = Path(job["source"]).name
-        raise JobError(f"{job['function']!r} {what} in {file}{listed}")
-    return function
-
-
-def _unwrapped(x: Any, kind: type) -> Any:
-    """Return the JIT function inside autotuners and heuristics, or None."""
-    while x is not None and not isinstance(x, kind):
-        x = getattr(x, "fn", None)
-    return x
-
-
-def _values(function: Any, job: dict[str, Any]) -> list[Any]:
-    given = dict(job["arguments"])
-    missing, values = [], []
-    for name, parameter in function.signature.parameters.items():
-        if name in given:
-            values.append(_value(given.pop(name)))
-        elif parameter.default is not parameter.empty:
-            values.append(parameter.default)
-        else:
-            missing.append(name)
-    if given:
-        names = ", ".join(function.signature.parameters)
-        raise JobError(f"no argument {', '.join(given)}; {job['function']} takes {names}")
-    if missing:
-        raise JobError(
-            f"{job['function']} has no value for {', '.join(missing)}: "
-            f"give each, such as {missing[0]}='*fp16' or {missing[0]}=64"
-        )
-    return values
-
-
-def _value(argument: dict[str, Any]) -> Any:
-    if "value" in argument:
-        return argument["value"]
-    if "scalar" in argument:
-        return _PLAIN.get(argument["scalar"], 7)
-    if "type" in argument:
-        import triton.language as tl
-
-        return getattr(tl, argument["type"].removeprefix("tl."), argument["type"])
-    name = argument.get("pointer") or argument["descriptor"]
-    if name not in standin.DTYPES:
-        raise JobError(f"no element type {name!r}; known: {', '.join(standin.DTYPES)}")
-    if "pointer" in argument:
-        return standin.Tensor((4096, 4096), standin.DTYPES[name])
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    block = argument["block"]
-    tensor = standin.Tensor((4096,) * (len(block) - 1) + (block[-1],), standin.DTYPES[name])
-    return TensorDescriptor.from_tensor(tensor, block)
-
-
 def _sources(folder: Path) -> dict[str, str]:
     """Return the files of a kernel's folder that were loaded, with the hash of their text."""
     files = {str(getattr(m, "__file__", None) or "") for m in list(sys.modules.values())}
@@ -217,6 +141,7 @@ def _describe(
     data = kernel.metadata
     found = dict(re.findall(r"\b(REG|STACK):(\d+)", usage))
     ttir = str(kernel.asm.get("ttir", ""))
+    source = str(kernel.asm.get("source", ttir))  # ahead of passes that take descriptors away
     return {
         "name": data.name,
         "arch": job["arch"],
@@ -227,13 +152,33 @@ def _describe(
         "warps_asked": _asked(kernel, data),
         "stages": data.num_stages,
         "tensor_memory_columns": getattr(data, "tmem_size", 0) or 0,
-        "wants_roles": "tt.warp_specialize" in ttir,
-        "loads_by_descriptor": "tt.descriptor_load" in ttir,
+        "wants_roles": "tt.warp_specialize" in source,
+        "loads_by_descriptor": "tt.descriptor_load" in source,
+        "loop_flops": loop_flops(ttir),
         "constants": _constants(kernel, function),
         "cubin_sha256": hashlib.sha256(kernel.asm["cubin"]).hexdigest(),
         "triton_version": data.triton_version,
         "listing": Listing.from_nvdisasm(text).to_text(),
     }
+
+
+def loop_flops(ttir: str) -> list[int]:
+    """Return the FLOPs of one pass of each innermost loop of the source that has products."""
+    found: list[int] = []
+    open_loops: list[list[int]] = []  # indentation, FLOPs
+    for line in ttir.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if " scf.for " in line:
+            open_loops.append([indent, 0])
+        elif open_loops and (match := _DOT.search(line)):
+            m, k, n = (int(size) for size in match.groups())
+            open_loops[-1][1] += 2 * m * n * k
+        elif open_loops and line.lstrip().startswith("}") and indent == open_loops[-1][0]:
+            found.append(open_loops.pop()[1])
+    return [flops for flops in found if flops]
+
+
+_DOT = re.compile(r"tt\.dot .*: tensor<(\d+)x(\d+)x[^>]*> \* tensor<\d+x(\d+)x")
 
 
 def _asked(kernel: Any, data: Any) -> int:
@@ -253,17 +198,33 @@ def _output(*command: str) -> str:
     return done.stdout
 
 
-def _why(error: Exception, arch: int) -> str:
+@contextmanager
+def _standard_error(file: int) -> Iterator[None]:
+    """Send what the compiler's libraries print to ``file``: they say there why they failed."""
+    kept = os.dup(2)
+    os.dup2(file, 2)
+    os.dup2(file, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _why(error: Exception, said: str, arch: int) -> str:
     text = str(error)
     if "is not defined for option 'gpu-name'" in text:
         from triton import __version__
 
         return f"Triton {__version__} is too old for sm_{arch}: its assembler does not know it"
-    for line in text.splitlines():
-        if "fatal" in line or "error" in line.lower():
-            return f"{type(error).__name__}: {line.strip()}"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else 'no reason given'}"
+    if text.startswith("at ") and len(text.splitlines()) > 1:  # a place, the source, the reason
+        place, *_, reason = (line.strip() for line in text.strip().splitlines())
+        return f"{type(error).__name__}: {place.removesuffix(':')} of the kernel: {reason}"
+    lines = [line.strip() for line in (*text.splitlines(), *said.splitlines())]
+    telling = [line for line in lines if re.search(r"\b(error|fatal)\b", line, re.IGNORECASE)]
+    last = [line for line in text.splitlines() if line.strip()]
+    return f"{type(error).__name__}: {(telling or last or ['no reason given'])[0].strip()}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,156 @@
+"""The link to the machine: what the compiler made of a schedule's kernel, ready for timing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from simgpu.compiled.aot import CompiledKernel, compile_job
+from simgpu.compiled.flow import executed, is_mma, mma_loops, nested
+from simgpu.compiled.job import OWN_KERNELS, architecture, own_job
+from simgpu.compiled.sass import PIPES, PipeCounts, Stats, count_pipes, read_stretch
+from simgpu.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from simgpu.compiled.flow import Stretch
+    from simgpu.hardware.profile import Profile
+    from simgpu.problem import Attention
+
+# Parameters of a schedule that decide nothing its kernel could be told.
+_NOT_THE_KERNELS = ("warp_partition",)
+_TOLERANCE = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """Instructions of a CTA by pipe, all its warps together, and what the CTA occupies.
+
+    ``prologue`` is executed once, then ``full`` for each pass without a mask, ``between`` once if
+    there are masked passes, ``masked`` for each of them, and ``epilogue`` once. ``full_stats`` and
+    ``masked_stats`` tell more of a pass, per warp; None where there is no such pass. A masked pass
+    that the compiler took out of its loop ends with its last product.
+    """
+
+    kernel: str
+    source: str
+    registers: int
+    spills: int
+    shared_bytes: int
+    warps: int
+    prologue: PipeCounts
+    full: PipeCounts
+    between: PipeCounts
+    masked: PipeCounts
+    epilogue: PipeCounts
+    full_stats: Stats | None
+    masked_stats: Stats | None
+
+    def executed(self, full_passes: int, masked_passes: int) -> PipeCounts:
+        """Return all that a CTA of so many passes executes."""
+        once = self.prologue + self.epilogue
+        middle = self.between + self.masked * masked_passes if masked_passes else PipeCounts()
+        return once + self.full * full_passes + middle
+
+
+def compiled_mix(
+    schedule: str,
+    params: Mapping[str, Any],
+    problem: Attention,
+    profile: Profile,
+    *,
+    cache_dir: str | Path | None = None,
+) -> Mix:
+    """Return the mix of a schedule that is one launch; see `compiled_mixes`."""
+    found = compiled_mixes(schedule, params, problem, profile, cache_dir=cache_dir)
+    if len(found) != 1:
+        raise UnsupportedError(f"{schedule} is {len(found)} launches: each has a mix of its own")
+    return found[0]
+
+
+def compiled_mixes(
+    schedule: str,
+    params: Mapping[str, Any],
+    problem: Attention,
+    profile: Profile,
+    *,
+    cache_dir: str | Path | None = None,
+) -> tuple[Mix, ...]:
+    """Return a mix for each launch of the Triton kernel of ``schedule``, in launch order.
+
+    ``params`` are the schedule's (``block_m``, ``stages`` ...). Raises MissingExtraError without
+    Triton, CompileError, and UnsupportedError for schedules without a Triton kernel, for kernels
+    whose warps have roles, and for a loop around the hot loop (FA1, the backward pass).
+    """
+    if schedule not in OWN_KERNELS:
+        raise UnsupportedError(f"no Triton kernel of schedule {schedule!r} to compile")
+    kept = {k: v for k, v in params.items() if k not in _NOT_THE_KERNELS}
+    job = own_job(schedule, kept, problem, architecture(profile))
+    return tuple(mix_of(kernel) for kernel in compile_job(job, cache_dir=cache_dir))
+
+
+def mix_of(kernel: CompiledKernel) -> Mix:
+    """Return the mix of one compiled kernel. Raises UnsupportedError, see `compiled_mixes`."""
+    listing = kernel.listing
+    loops = mma_loops(listing)
+    if kernel.warps > kernel.warps_asked:
+        raise UnsupportedError(f"the warps of {kernel.name} have roles: there is no common mix")
+    if nested(listing, loops) or len(loops) > 2:
+        raise UnsupportedError(f"{kernel.name} has more loops than full and masked passes")
+    parts = executed(listing, loops, [1] * len(loops))
+    sections: dict[str, list[Stretch]] = {}
+    for part in parts:
+        sections.setdefault(part.section, []).append(part)
+    code = listing.instructions
+
+    def of(name: str) -> list[int]:
+        return [i for p in sections.get(name, ()) for i in range(p.first, p.last + 1)]
+
+    prologue, full, after = of("prologue"), of("loop 0"), of("after 0")
+    between: list[int] = []
+    masked: list[int] = []
+    if len(loops) == 2:
+        between, masked, after = after, of("loop 1"), of("after 1")
+    elif (end := _unrolled_pass(kernel, full, after)) > 0:
+        masked, after = after[:end], after[end:]
+    counts = [_count(kernel, part) for part in (prologue, full, between, masked, after)]
+    return Mix(
+        kernel=kernel.name,
+        source=f"Triton {kernel.triton_version}, sm_{kernel.arch}",
+        registers=kernel.registers,
+        spills=kernel.spills,
+        shared_bytes=kernel.shared_bytes,
+        warps=kernel.warps,
+        **dict(zip(("prologue", "full", "between", "masked", "epilogue"), counts, strict=True)),
+        full_stats=read_stretch([code[i] for i in full], code) if full else None,
+        masked_stats=read_stretch([code[i] for i in masked], code) if masked else None,
+    )
+
+
+def differences(analytic: Mapping[str, float], compiled: PipeCounts) -> list[str]:
+    """Return one line for each pipe whose analytic count is more than 10 % off the compiled one."""
+    out = []
+    for pipe in PIPES:
+        given, found = analytic.get(pipe), getattr(compiled, pipe)
+        if given is None or abs(given - found) <= _TOLERANCE * max(found, 1):
+            continue
+        share = f"{given / found - 1:+.0%}" if found else "where there is none"
+        out.append(f"{pipe}: analytic {given:,.0f}, compiled {found:,} instructions ({share})")
+    return out
+
+
+def _count(kernel: CompiledKernel, positions: Iterable[int]) -> PipeCounts:
+    code = [kernel.listing.instructions[i] for i in positions]
+    counts = count_pipes(code) * kernel.warps
+    issued_by_one = sum(x.base.startswith("UTC") and is_mma(x.opcode) for x in code)
+    return replace(counts, tensor=counts.tensor - issued_by_one * (kernel.warps - 1))
+
+
+def _unrolled_pass(kernel: CompiledKernel, full: list[int], after: list[int]) -> int:
+    """Return how many positions of ``after`` are a masked pass taken out of its loop, or 0."""
+    code = kernel.listing.instructions
+    exps = [sum(code[i].opcode == "MUFU.EX2" for i in part) for part in (full, after)]
+    products = [n for n, i in enumerate(after) if is_mma(code[i].opcode)]
+    return products[-1] + 1 if products and 2 * exps[1] > exps[0] > 0 else 0
