@@ -29,26 +29,33 @@ class Index:
 
     def bind(self, symbols: Mapping[str, Index]) -> Index:
         """Return this index with some of its variables replaced by other indices."""
-        bound = self
+        if not any(name in symbols for name, _ in self.terms):
+            return self
+        base, terms = self.base, dict[str, int]()
         for name, coefficient in self.terms:
-            if name in symbols:
-                bound = bound + symbols[name] * coefficient - Index(0, ((name, coefficient),))
-        return bound
+            by = symbols.get(name)
+            if by is None:
+                terms[name] = terms.get(name, 0) + coefficient
+            else:
+                base += coefficient * by.base
+                for inner, factor in by.terms:
+                    terms[inner] = terms.get(inner, 0) + coefficient * factor
+        return Index(base, _sorted(terms))
 
     def __add__(self, other: int | Index) -> Index:
-        other = as_index(other)
+        if isinstance(other, int):
+            return Index(self.base + other, self.terms)
         terms = dict(self.terms)
         for name, coefficient in other.terms:
             terms[name] = terms.get(name, 0) + coefficient
-        kept = tuple(sorted((n, c) for n, c in terms.items() if c))
-        return Index(self.base + other.base, kept)
+        return Index(self.base + other.base, _sorted(terms))
 
     def __mul__(self, factor: int) -> Index:
         kept = tuple((n, c * factor) for n, c in self.terms if factor)
         return Index(self.base * factor, kept)
 
     def __sub__(self, other: int | Index) -> Index:
-        return self + as_index(other) * -1
+        return self + (-other if isinstance(other, int) else other * -1)
 
     def __rsub__(self, other: int) -> Index:
         return self * -1 + other
@@ -61,6 +68,10 @@ class Index:
         if self.base or not parts:
             parts.append(str(self.base))
         return "+".join(parts).replace("+-", "-")
+
+
+def _sorted(terms: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, c) for name, c in terms.items() if c))
 
 
 def as_index(value: int | Index) -> Index:

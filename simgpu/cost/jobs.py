@@ -41,7 +41,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """What an operation makes of a role: ``held`` one after the other, ``behind`` its back."""
+    """What an operation makes of a role: ``held`` one after the other, ``behind`` its back.
+
+    A copy moves while its role is held by issuing it; an MMA starts when its role has issued it.
+    """
 
     held: tuple[Job, ...] = ()
     behind: Job | None = None
@@ -104,20 +107,18 @@ def _mma(op: Mma, role: Role, machine: Machine, dtype: str) -> Jobs:
     costs, mix = machine.profile.costs, instructions(op, role, machine)
     rate = machine.tensor_flops(dtype)
     flops = work(op, role, {}).flops_tensor
-    m, n, k = op.shape
     if not machine.profile.has("wgmma"):
         busy = flops / rate
         smem = operand_bytes_per_warp(op, role) * role.warps
         alone = costs.solo_cycles_per_instruction * mix.total / role.warps
         return Jobs((Job(_issue(mix, tensor=busy, smem=smem), alone),))
-    drain = costs.mma_drain_pv if op.accumulate else costs.mma_drain_qk
-    busy = flops / rate * (1 + 16 * drain / k)
+    k = op.shape[2]
+    busy = flops / rate * (1 + 16 * costs.mma_drain / k)
     slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * busy
     demand = _issue(mix, tensor=busy, smem=operand_bytes(op, role), issue=slots)
-    latency = costs.mma_latency_pv_cycles if op.accumulate else costs.mma_latency_cycles
     alone = costs.mma_issue_cycles * mix.tensor / role.warps
     setup = Job(_demand(), latency=costs.mma_setup_cycles)
-    return Jobs((setup,), Job(demand, alone, latency))
+    return Jobs((setup,), Job(demand, alone, costs.mma_latency_cycles))
 
 
 def _copy(
@@ -133,7 +134,8 @@ def _copy(
         hold = Job(_issue(mix, smem=smem, lsu=written))
         return Jobs((hold,), Job(_demand(l2=written, hbm=back)))
     fence = machine.profile.costs.fence_cycles if _in_smem(op.dst) else 0.0
-    return Jobs((Job(_issue(mix, smem=smem), latency=fence),))
+    move = Job(_issue(mix, smem=smem), latency=fence)
+    return Jobs((), move) if op.signal else Jobs((move,))
 
 
 def _load(op: Copy, mix: Mix, asked: int, machine: Machine, misses: MissRates) -> Jobs:

@@ -90,7 +90,9 @@ class Memory(Strict):
     smem_latency_cycles: float = number("load from shared memory", most=1e4)
     tma_latency_cycles: float | None = number("TMA, L2 hit", most=1e5, absent=True)
     coalescer_group_sms: int | None = number("SMs behind one coalescer", most=1024, absent=True)
-    coalescer_window_cycles: float | None = number("it joins within", most=1e6, absent=True)
+    coalescer_joined_share: float | None = number(
+        "requests of SMs in step that it joins", most=1, least=0, absent=True
+    )
     sector_bytes: int = number("unit of L2 and HBM traffic", most=1024)
 
 
@@ -99,30 +101,16 @@ class Costs(Strict):
 
     launch_cycles: float = number("a kernel", most=1e7, least=0)
     cta_start_cycles: float = number("a CTA", most=1e6, least=0)
-    cta_output_cycles_per_element: float = number(
-        "a CTA's epilogue, per output element of a thread", most=1e4, least=0
-    )
-    loop_entry_cycles: float = number("a second loop in one CTA", most=1e6, least=0)
-    cta_stagger_cycles: float = number("start offset of CTAs on one SM", most=1e6, least=0)
-    pass_start_cycles: float = number("a loop pass, before QK", most=1e5, least=0)
-    pass_end_cycles: float = number("a loop pass, under PV", most=1e5, least=0)
     row_max_cycles: float = number("row maximum, fixed part", most=1e5, least=0)
     row_max_cycles_per_column: float = number("row maximum, per column", most=1e3, least=0)
-    row_max_plain_load_factor: float = number("on it, with plain loads", most=10)
-    plain_load_instructions: float = number("extra a pass and warp", most=1e4, least=0)
-    mask_instructions_per_score: float = number("masked passes, more", most=100, least=0)
     solo_cycles_per_instruction: float = number("one warp, dependent code", most=100)
     barrier_cycles: float = number("a barrier that waits for nobody", most=1e4, least=0)
     fence_cycles: float = number("fence after plain stores", most=1e4, least=0)
     mma_setup_cycles: float = number("what a warp does before it issues MMAs", most=1e4, least=0)
     mma_issue_cycles: float = number("issue of one 16-deep wgmma", most=1e4, least=0)
     mma_issue_slots: float = number("share of issue a busy tensor core takes", most=1, least=0)
-    mma_latency_cycles: float = number("end of QK to its use", most=1e4, least=0)
-    mma_latency_pv_cycles: float = number("end of PV to its use", most=1e4, least=0)
-    mma_drain_qk: float = number("accumulator drain, 16-deep steps", most=100, least=0)
-    mma_drain_pv: float = number("accumulator drain, 16-deep steps", most=100, least=0)
-    mma_serial_cycles: float = number("one wgmma of a serialised chain", most=1e4, least=0)
-    latency_spread: float = number("relative half-width of load latency", most=1, least=0)
+    mma_latency_cycles: float = number("end of an MMA to its use", most=1e4, least=0)
+    mma_drain: float = number("accumulator drain, 16-deep steps", most=100, least=0)
 
 
 class Power(Strict):

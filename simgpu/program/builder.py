@@ -226,8 +226,11 @@ class RoleBuilder:
             signal = self._arrival(signal)
         self.steps.append(Copy(src, dst, path, signal, reduce))
 
-    def fetch(self, src: Tile, dst: View) -> Signal:
-        """Start loading a global tile into registers; wait for the returned signal before use."""
+    def fetch(self, src: Operand, dst: View) -> Signal:
+        """Start loading a tile, or storing it to shared memory; wait for the signal before use.
+
+        The warps do it themselves, between other instructions; one such copy at a time.
+        """
         signal = Signal(self._fetch, self._next("loads"))
         self.copy(src, dst, signal=signal)
         return signal

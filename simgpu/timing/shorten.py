@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from simgpu.index import Index
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
+from simgpu.program.tile import Signal, View
 from simgpu.tensor import Tile
 
 if TYPE_CHECKING:
@@ -26,38 +27,64 @@ if TYPE_CHECKING:
     Kind = tuple[str, ...]
 
 
+#: Passes that are left of a long loop.
+FEW = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Passes that a shortened program lacks: how many, of which kind, and the loop of each role."""
+
+    kind: Kind
+    passes: int
+    loops: tuple[tuple[Role, Repeat], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Shortened:
-    """A shorter program and how many passes of each kind of loop it lacks."""
+    """A shorter program and what it lacks."""
 
     program: TileProgram
-    removed: tuple[tuple[Kind, int], ...]
+    cuts: tuple[Cut, ...]
+
+    @property
+    def removed(self) -> dict[Kind, int]:
+        """Passes that are missing, by kind of loop."""
+        total: dict[Kind, int] = {}
+        for cut in self.cuts:
+            total[cut.kind] = total.get(cut.kind, 0) + cut.passes
+        return total
 
 
 def shorten(
-    program: TileProgram, coordinates: Mapping[str, int], keep: Mapping[Kind, int], default: int
+    program: TileProgram,
+    coordinates: Mapping[str, int],
+    keep: Mapping[Kind, int] | None = None,
+    default: int = FEW,
 ) -> Shortened:
     """Cut top-level loops down to ``keep[kind]`` (else ``default``) passes in every role.
 
-    Loops of different roles belong together by their order; when the roles do not have the same
-    number of long loops nothing is cut.
+    The first passes go, so that a clipped last one stays. Loops of different roles belong together
+    by their order; when the roles do not have the same number of long loops nothing is cut.
     """
     longs = [[s for s in r.body if isinstance(s, Repeat) and s.trips > default] for r in program.roles]
     if len({len(loops) for loops in longs}) != 1:
         longs = [[] for _ in program.roles]
-    kinds = [loop_kind(loop) for loop in longs[0]]
-    removed = []
-    for i, kind in enumerate(kinds):
-        fewest = min(loops[i].trips for loops in longs)
-        removed.append(max(0, fewest - keep.get(kind, default)))
+    cuts = []
+    for loops in zip(*longs, strict=True):
+        kind = loop_kind(loops[0])
+        passes = min(loop.trips for loop in loops) - (keep or {}).get(kind, default)
+        if passes > 0:
+            cuts.append(Cut(kind, passes, tuple(zip(program.roles, loops, strict=True))))
+    removed = [
+        {loops[i].var: cut.passes for cut in cuts for loops in [[loop for _, loop in cut.loops]]}
+        for i in range(len(program.roles))
+    ]
     roles = tuple(
-        _shorten_role(role, dict(zip((s.var for s in loops), removed, strict=True)), coordinates)
-        for role, loops in zip(program.roles, longs, strict=True)
+        _shorten_role(role, cut, coordinates)
+        for role, cut in zip(program.roles, removed, strict=True)
     )
-    totals: dict[Kind, int] = {}
-    for kind, count in zip(kinds, removed, strict=True):
-        totals[kind] = totals.get(kind, 0) + count
-    return Shortened(replace(program, roles=roles), tuple(totals.items()))
+    return Shortened(replace(program, roles=roles), tuple(cuts))
 
 
 def loop_kind(loop: Repeat) -> Kind:
@@ -88,13 +115,13 @@ def _shorten_role(role: Role, removed: Mapping[str, int], coordinates: Mapping[s
     body: list[Step] = []
     for step in role.body:
         cut = removed.get(step.var, 0) if isinstance(step, Repeat) else 0
-        if isinstance(step, Repeat):
-            shorter = replace(step, trips=step.trips - cut)
-            body.append(_renumber(shorter, shift, coordinates))
+        if isinstance(step, Repeat) and cut:
+            later = {step.var: Index(cut, ((step.var, 1),))}
+            body.append(_renumber(step, shift, coordinates, later, step.trips - cut))
             for barrier, stride in _strides(step).items():
                 shift[barrier] = shift.get(barrier, 0) + cut * stride
         else:
-            body.append(_renumber(step, shift, coordinates))
+            body.append(_renumber(step, shift, coordinates, {}))
     return replace(role, body=tuple(body))
 
 
@@ -110,35 +137,48 @@ def _strides(loop: Repeat) -> dict[str, int]:
     return strides
 
 
-def _renumber(step: Step, shift: Mapping[str, int], env: Mapping[str, int]) -> Step:
+def _renumber(
+    step: Step,
+    shift: Mapping[str, int],
+    env: Mapping[str, int],
+    later: Mapping[str, Index],
+    trips: int | None = None,
+) -> Step:
+    """Return a step with its uses counted from the shortened program's, and tiles of later passes."""
     if isinstance(step, Repeat):
-        last = {**env, step.var: step.trips - 1}
-        return replace(step, body=tuple(_renumber(s, shift, last) for s in step.body))
+        left = step.trips if trips is None else trips
+        last = {**env, step.var: left - 1}
+        body = tuple(_renumber(s, shift, last, later) for s in step.body)
+        return Repeat(step.var, left, body)
     if isinstance(step, Apply):
         mask = replace(step.mask, row=Index(), col=Index()) if step.mask else None
-        args = tuple(replace(x, use=Index()) for x in step.args)
-        return replace(step, args=args, mask=mask)
+        return Apply(step.fn, tuple(_slotless(x) for x in step.args), mask, step.scale)
     signal = step.signal
     if signal is not None:
-        signal = replace(signal, use=signal.use - shift.get(signal.barrier.name, 0))
+        signal = Signal(signal.barrier, signal.use - shift.get(signal.barrier.name, 0))
     match step:
-        case Copy(src, dst):
-            return replace(step, src=_place(src, env), dst=_place(dst, env), signal=signal)
-        case Mma(dst, a, b):
-            dst, a, b = (replace(x, use=Index()) for x in (dst, a, b))
-            return replace(step, dst=dst, a=a, b=b, signal=signal)
+        case Copy(src, dst, path, _, reduce):
+            return Copy(_place(src, env, later), _place(dst, env, later), path, signal, reduce)
+        case Mma(dst, a, b, accumulate, _, parts):
+            return Mma(_slotless(dst), _slotless(a), _slotless(b), accumulate, signal, parts)
         case Arrive():
             assert signal is not None
             return Arrive(signal)
-        case Wait():
+        case Wait(_, lag):
             assert signal is not None
-            return replace(step, signal=signal)
+            return Wait(signal, lag)
 
 
-def _place(operand: Operand, env: Mapping[str, int]) -> Operand:
+def _slotless(view: View) -> View:
+    """Timing does not depend on which slot of a ring is used."""
+    return View(view.buffer, Index(), view.transposed)
+
+
+def _place(operand: Operand, env: Mapping[str, int], later: Mapping[str, Index]) -> Operand:
     """Forget where a tile lies if all of it is inside its tensor wherever the loops take it."""
-    if isinstance(operand, Tile):
-        if operand.valid(env) == (operand.rows, min(operand.cols, operand.tensor.cols)):
-            return replace(operand, row=Index(), col=Index())
-        return operand
-    return replace(operand, use=Index())
+    if isinstance(operand, View):
+        return _slotless(operand)
+    tile = operand.bind(later)
+    if tile.valid(env) == (tile.rows, min(tile.cols, tile.tensor.cols)):
+        return Tile(tile.tensor, Index(), tile.rows, Index(), tile.cols)
+    return tile

@@ -9,8 +9,10 @@ import simpy
 from simgpu.cost.jobs import Job, Jobs, MissRates, jobs
 from simgpu.cost.work import Work, work
 from simgpu.errors import VerifyError
+from simgpu.hardware.machine import MUFU, TENSOR
 from simgpu.program.listing import describe
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
+from simgpu.program.program import walk
 from simgpu.timing.barrier import BarrierSlots
 from simgpu.timing.share import FairShare
 
@@ -78,8 +80,10 @@ class Sm:
     ) -> None:
         self.env, self._machine, self._costs = env, machine, costs
         self.units = FairShare(env, capacity or machine.capacity)
+        self.path = simpy.Resource(env)  # between L2 and this SM
         self.ledger = Ledger()
         self.spans = spans
+        self.next_turn = 0.0  # when the next CTA may issue its first MMA
         self._numbers = 0
 
     def start(
@@ -87,10 +91,9 @@ class Sm:
         program: TileProgram,
         coordinates: dict[str, int],
         done: Callable[[], None],
-        delay: float = 0.0,
     ) -> None:
-        """Start a CTA after ``delay`` cycles; ``done`` is called when its last role ends."""
-        _Cta(self, self._costs, program, coordinates, self._numbers, done).start(delay)
+        """Start a CTA; ``done`` is called when its last role ends."""
+        _Cta(self, self._costs, program, coordinates, self._numbers, done).start()
         self._numbers += 1
 
     def start_cycles(self) -> float:
@@ -104,6 +107,7 @@ class JobBook:
     def __init__(self, machine: Machine, dtype: str, misses: MissRates) -> None:
         self._machine, self._dtype, self._misses = machine, dtype, misses
         self._known: dict[object, tuple[Jobs, Work]] = {}
+        self._turns: dict[int, float] = {}
 
     def look_up(self, op: Op, role: Role, env: dict[str, int]) -> tuple[Jobs, Work]:
         """Return the jobs and the work of one execution."""
@@ -119,6 +123,31 @@ class JobBook:
             found = jobs(op, role, env, *args), work(op, role, env)
             self._known[key] = found
         return found
+
+
+    def turn_cycles(self, program: TileProgram, coordinates: dict[str, int]) -> float:
+        """Return the cycles that one CTA's first MMA and exponentials keep their units busy."""
+        known = self._turns.get(id(program))
+        if known is None:
+            first: dict[int, float] = {}
+            for role in program.roles:
+                env = dict(coordinates)
+                for op in walk(role.body, env):
+                    unit = _turn_unit(op)
+                    if unit is not None and unit not in first:
+                        found = self.look_up(op, role, env)[0]
+                        job = found.behind or found.held[0]
+                        first[unit] = job.demand[unit] / self._machine.capacity[unit]
+                    if len(first) == 2:
+                        break
+            known = self._turns[id(program)] = sum(first.values())
+        return known
+
+
+def _turn_unit(op: Op) -> int | None:
+    if isinstance(op, Mma):
+        return TENSOR
+    return MUFU if isinstance(op, Apply) and op.fn.exps else None
 
 
 class _Cta:
@@ -139,15 +168,16 @@ class _Cta:
         self._left = len(program.roles)
         self._last_mma: dict[str, simpy.Event | None] = {}
         self._reasons = stall_reasons(program)
+        self._took_turn = False
 
-    def start(self, delay: float) -> None:
+    def start(self) -> None:
         for role in self._program.roles:
-            self._sm.env.process(self._live(role, delay))
+            self._sm.env.process(self._live(role))
 
-    def _live(self, role: Role, delay: float) -> Process:
+    def _live(self, role: Role) -> Process:
         env = self._sm.env
         born = env.now
-        yield env.timeout(delay + self._sm.start_cycles())
+        yield env.timeout(self._sm.start_cycles())
         self._span(role, born, None, "dispatch")
         yield from self._steps(role.body, role, dict(self._coordinates))
         self._left -= 1
@@ -165,6 +195,8 @@ class _Cta:
 
     def _execute(self, op: Op, role: Role, variables: dict[str, int]) -> Process:
         known, asked = self._costs.look_up(op, role, variables)
+        if not self._took_turn and isinstance(op, Mma):
+            yield from self._take_turn(role)
         match op:
             case Wait(signal, lag):
                 yield from self._wait(op, role, signal.use.at(variables), lag)
@@ -172,11 +204,20 @@ class _Cta:
             case Arrive(signal):
                 yield from self._hold(known.held, op, role)
                 self._barriers.arrive(signal.barrier, signal.use.at(variables))
-            case Copy(signal=signal) | Mma(signal=signal):
+            case Copy(signal=signal):
+                use = signal.use.at(variables) if signal else 0
+                if known.behind is not None:
+                    self._sm.env.process(self._move(known.behind, signal, use, asked))
+                yield from self._hold(known.held, op, role)
+                if known.behind is not None:
+                    return
+            case Mma(signal=signal):
                 yield from self._hold(known.held, op, role)
                 use = signal.use.at(variables) if signal else 0
                 if known.behind is not None:
-                    self._behind(op, role, known.behind, signal, use, asked)
+                    before = self._last_mma.get(role.name)
+                    process = self._multiply(known.behind, signal, use, asked, before)
+                    self._last_mma[role.name] = self._sm.env.process(process)
                     return
                 if signal:
                     self._barriers.arrive(signal.barrier, use)
@@ -185,6 +226,21 @@ class _Cta:
             case other:
                 assert_never(other)
         self._credit(asked)
+
+    def _take_turn(self, role: Role) -> Process:
+        """Let the CTA that came before finish its first QKᵀ and exponentials first.
+
+        CTAs that start in step are served in order on the tensor cores and the MUFU, and keep the
+        distance that this gives them (measured: `cta_phase.json`).
+        """
+        self._took_turn = True
+        env, sm = self._sm.env, self._sm
+        begin = max(env.now, sm.next_turn)
+        sm.next_turn = begin + self._costs.turn_cycles(self._program, self._coordinates)
+        if begin > env.now:
+            since = env.now
+            yield env.timeout(begin - env.now)
+            self._span(role, since, None, "contended")
 
     def _wait(self, op: Wait, role: Role, use: int, lag: int) -> Process:
         event = self._barriers.wait(op.barrier, use, lag)
@@ -204,21 +260,23 @@ class _Cta:
                 yield env.timeout(job.latency)
             self._span(role, since, op, None, contended)
 
-    def _behind(
-        self, op: Op, role: Role, job: Job, signal: Signal | None, use: int, asked: Work
-    ) -> None:
-        """Run an operation behind its role's back; MMAs of a role one after the other."""
-        previous = self._last_mma.get(role.name) if isinstance(op, Mma) else None
-        process = self._sm.env.process(self._land(job, signal, use, asked, previous))
-        if isinstance(op, Mma):
-            self._last_mma[role.name] = process
+    def _move(self, job: Job, signal: Signal | None, use: int, asked: Work) -> Process:
+        """Move a tile behind the role's back; the path between L2 and SM serves in order."""
+        with self._sm.path.request() as turn:
+            yield turn
+            yield self._sm.units.submit(job)
+        yield from self._land(job, signal, use, asked)
 
-    def _land(
-        self, job: Job, signal: Signal | None, use: int, asked: Work, previous: simpy.Event | None
+    def _multiply(
+        self, job: Job, signal: Signal | None, use: int, asked: Work, before: simpy.Event | None
     ) -> Process:
-        if previous is not None and not previous.processed:
-            yield previous
+        """Multiply behind the role's back, after the role's MMA ``before``."""
+        if before is not None and not before.processed:
+            yield before
         yield self._sm.units.submit(job)
+        yield from self._land(job, signal, use, asked)
+
+    def _land(self, job: Job, signal: Signal | None, use: int, asked: Work) -> Process:
         if job.latency:
             yield self._sm.env.timeout(job.latency)
         self._credit(asked)

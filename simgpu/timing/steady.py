@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import simpy
 
-from simgpu.timing.shorten import shorten
+from simgpu.timing.shorten import FEW, shorten
 from simgpu.timing.sm import JobBook, Sm, Span, check_finished
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from simgpu.program.program import CtaClass, TileProgram
     from simgpu.timing.shorten import Kind
 
-#: Passes kept of a long loop, and kept to measure the time of one more.
-FEW, MORE = 5, 10
+#: Passes kept of a long loop to measure the time of one more than ``FEW``.
+MORE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +56,18 @@ class SmTimes:
     def life(self, cta_class: CtaClass, residents: int) -> Life:
         """Return the life of a CTA of this class among ``residents`` of its kind."""
         program, env = cta_class.program, cta_class.env
-        short = shorten(program, env, {}, FEW)
+        short = shorten(program, env)
         life = self._simulated(short.program, env, residents)
-        for kind, removed in short.removed:
-            if removed:
-                life = life.plus(self._one_pass(cta_class, kind, residents), removed)
+        for kind, removed in short.removed.items():
+            life = life.plus(self._one_pass(cta_class, kind, residents), removed)
         return life
 
     def _one_pass(self, cta_class: CtaClass, kind: Kind, residents: int) -> Life:
         known = self._passes.get((kind, residents))
         if known is None:
             program, env = cta_class.program, cta_class.env
-            few, more = (shorten(program, env, {kind: n}, FEW) for n in (FEW, MORE))
-            extra = dict(few.removed)[kind] - dict(more.removed).get(kind, 0)
+            few, more = (shorten(program, env, {kind: n}) for n in (FEW, MORE))
+            extra = few.removed[kind] - more.removed.get(kind, 0)
             short, long = (self._simulated(s.program, env, residents) for s in (few, more))
             difference = long.plus(short, -1.0)
             known = self._passes[kind, residents] = Life(0.0, {}).plus(difference, 1.0 / extra)
@@ -87,17 +86,14 @@ class SmTimes:
         residents: int,
         spans: list[Span] | None = None,
     ) -> Life:
-        """Run ``residents`` CTAs, started one stagger after another; return their mean life."""
+        """Run ``residents`` CTAs that start together; return their mean life."""
         env = simpy.Environment()
         book = JobBook(self._machine, self._dtype, self._misses)
         sm = Sm(env, self._machine, book, self._capacity, spans)
-        stagger = self._machine.profile.costs.cta_stagger_cycles
         lives: list[float] = []
-        for i in range(residents):
-            delay = i * stagger
-            sm.start(program, coordinates, lambda d=delay: lives.append(env.now - d), delay)
+        for _ in range(residents):
+            sm.start(program, coordinates, lambda: lives.append(env.now))
         env.run()
         check_finished(residents - len(lives))
         time = {r: t / residents for r, t in sm.ledger.time.items()}
-        time["dispatch"] = time.get("dispatch", 0.0) - stagger * (residents - 1) / 2
         return Life(sum(lives) / residents, time)

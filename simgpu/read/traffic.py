@@ -1,0 +1,139 @@
+"""Reading: what a machine makes of a program: instructions, wavefronts, L2 and HBM bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from simgpu.cost.instructions import instructions, wavefronts
+from simgpu.cost.jobs import MissRates, jobs
+from simgpu.cost.work import Work
+from simgpu.hardware.machine import UNITS
+from simgpu.program.mix import Mix
+from simgpu.program.ops import Copy
+from simgpu.read.count import count_launch
+from simgpu.read.tally import tally
+from simgpu.tensor import Tile, dtype_bytes
+from simgpu.timing.cache import NEVER, tensor_bytes
+
+if TYPE_CHECKING:
+    from simgpu.hardware.machine import Machine
+    from simgpu.problem import Attention
+    from simgpu.program.ops import Op
+    from simgpu.program.program import Launch, Role
+    from simgpu.tensor import Tensor
+    from simgpu.timing.cache import L2
+
+READ, WRITTEN = "read", "written"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """One launch on one machine, over the whole grid.
+
+    ``demand`` is what the units of all SMs have to serve (in the order of ``UNITS``); bytes are as
+    Nsight Compute counts them: L2 after the request coalescer, HBM beyond L2.
+    """
+
+    work: Work
+    mix: Mix
+    wavefronts: float
+    demand: tuple[float, ...]
+    l2_read_bytes: float
+    l2_write_bytes: float
+    hbm_read_bytes: float
+    hbm_write_bytes: float
+    misses: MissRates
+
+
+class _Served(NamedTuple):
+    """What CTAs take, to be added up."""
+
+    mix: Mix = Mix()
+    wavefronts: float = 0.0
+    demand: tuple[float, ...] = (0.0,) * len(UNITS)
+
+    def plus(self, other: _Served, times: int = 1) -> _Served:
+        demand = tuple(a + b * times for a, b in zip(self.demand, other.demand, strict=True))
+        mix = self.mix.plus(other.mix.times(times))
+        return _Served(mix, self.wavefronts + other.wavefronts * times, demand)
+
+
+class _Asked(dict[tuple[str, "Tensor"], int]):
+    """Global bytes by direction and tensor, to be added up."""
+
+    def plus(self, other: _Asked, times: int = 1) -> _Asked:
+        total = _Asked(self)
+        for key, size in other.items():
+            total[key] = total.get(key, 0) + size * times
+        return total
+
+
+def traffic(launch: Launch, problem: Attention, machine: Machine, slots: int, l2: L2) -> Traffic:
+    """Return what one launch makes of the machine, with ``slots`` CTAs resident on each SM.
+
+    ``l2`` is the cache as the launches before left it.
+    """
+    wave = max(1, slots * machine.sms)
+    found = l2.follow(launch, problem, wave)
+    beyond = {READ: 0.0, WRITTEN: 0.0}
+    rates: dict[str, dict[str, float]] = {READ: {}, WRITTEN: {}}
+    for (what, tensor), asked in _asked(launch).items():
+        size = found[what].get(tensor.name, NEVER).beyond(asked, tensor_bytes(tensor, problem))
+        beyond[what] += size
+        rates[what][tensor.name] = size / asked
+    misses = MissRates(rates[READ], rates[WRITTEN], min(1.0, wave / launch.grid.ctas))
+    served = _served(launch, problem, machine, misses)
+    work, memory = count_launch(launch), machine.profile.memory
+    return Traffic(
+        work=work,
+        mix=served.mix,
+        wavefronts=served.wavefronts,
+        demand=served.demand,
+        l2_read_bytes=work.global_read_bytes * _coalesced(launch, machine),
+        l2_write_bytes=work.global_write_bytes * memory.l2_write_sector_factor,
+        hbm_read_bytes=beyond[READ],
+        hbm_write_bytes=beyond[WRITTEN],
+        misses=misses,
+    )
+
+
+def _asked(launch: Launch) -> _Asked:
+    total = tally(launch, _Asked(), _global_bytes)
+    return _Asked({key: size for key, size in total.items() if size})
+
+
+def _global_bytes(op: Op, role: Role, env: dict[str, int]) -> _Asked:
+    asked = _Asked()
+    if isinstance(op, Copy):
+        for tile, what in ((op.src, READ), (op.dst, WRITTEN)):
+            if isinstance(tile, Tile):
+                size = math.prod(tile.valid(env)) * dtype_bytes(tile.tensor.dtype)
+                asked[what, tile.tensor] = size
+    return asked
+
+
+def _served(launch: Launch, problem: Attention, machine: Machine, misses: MissRates) -> _Served:
+    def of(op: Op, role: Role, env: dict[str, int]) -> _Served:
+        made = jobs(op, role, env, machine, problem.dtype, misses)
+        parts = [j.demand for j in (*made.held, *([made.behind] if made.behind else []))]
+        demand = tuple(map(sum, zip(*parts, strict=True))) if parts else (0.0,) * len(UNITS)
+        mix = instructions(op, role, machine)
+        return _Served(mix, wavefronts(op, role, machine), demand)
+
+    return tally(launch, _Served(), of)
+
+
+def _coalesced(launch: Launch, machine: Machine) -> float:
+    """Return the share of read requests that pass the coalescer between SMs and L2.
+
+    Neighbouring SMs that run the same program ask for the same tiles at nearly the same time; a
+    measured share of their requests is served by one read.
+    """
+    memory = machine.profile.memory
+    group, joined = memory.coalescer_group_sms, memory.coalescer_joined_share
+    if group is None or joined is None:
+        return 1.0
+    alike = max(len(c.points) for c in launch.classes) / max(1, math.prod(launch.grid.work_axes.values()))
+    return 1.0 - (1.0 - 1.0 / group) * joined * alike
