@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,6 @@ from simgpu.index import Index
 from simgpu.problem import Attention, BlockRange
 from simgpu.program.builder import Cta
 from simgpu.program.listing import describe
-from simgpu.program.ops import Copy, Repeat, Wait
 from simgpu.program.program import Grid, op_count, walk
 from simgpu.program.record import record
 from tests.schedules.fa3_roles import FlashAttention3Roles
@@ -206,7 +207,7 @@ def test_fa1_visits_every_visible_pair_of_blocks_and_writes_each_row_once(causal
     assert sorted(map(int, written)) == list(range(0, 96, 16))
 
 
-def test_fa3_s_producer_loads_what_fa2_loads():
+def test_the_producer_of_fa3_loads_what_fa2_loads():
     p = Attention(batch=1, heads_q=1, seq_q=256, seq_kv=500, head_dim=64, causal=True)
 
     def keys_loaded(schedule):
@@ -231,7 +232,5 @@ def test_programs_are_immutable_values():
     one, other = (record(FlashAttention2(), P).launches[0].classes[0].program for _ in range(2))
     assert one == other
     assert hash(one) == hash(other)
-    body = one.roles[0].body
-    assert any(isinstance(step, Repeat) for step in body)
-    assert any(isinstance(step, Copy) for step in body)
-    assert any(isinstance(step, Wait) for step in body)
+    with pytest.raises(FrozenInstanceError):
+        one.roles = ()
