@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = ["a100_sxm4_40gb", "a100_sxm4_80gb", "b200_sxm", "h100_sxm5", "h200_sxm"]
+FOR_OCCUPANCY = ["rtx_3090", "rtx_4090", "rtx_5090"]  # what else they say is mostly assumed
 H100, H200 = load_profile("h100"), load_profile("h200")
 CHILD = "schema: simgpu.profile/1\nname: x\ntitle: X\nextends: h100\n"
 NUMBERS = [row.path for row in H200.sources() if isinstance(row.value, float)]
 
 
 def test_all_profiles_load_by_name():
-    assert profile_names() == NAMES
-    assert [load_profile(name).name for name in NAMES] == NAMES
+    assert profile_names() == [*NAMES, *FOR_OCCUPANCY]
+    assert [load_profile(name).name for name in profile_names()] == profile_names()
 
 
 @pytest.mark.parametrize(
@@ -51,10 +52,20 @@ def test_alias(alias, name):
     assert alias.lower() in profile.gpu_names()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FOR_OCCUPANCY)
+def test_small_shared_memory_of_the_gaming_boards(name):
+    profile = load_profile(name)
+    assert profile.occupancy.smem_per_cta_max_bytes == 101376
+    assert profile.occupancy.warps_per_sm == 48
+    assert profile.has("tma") == (name == "rtx_5090")
+    inherited = [row for row in profile.sources() if "A100" in row.source]
+    assert all(row.kind == "assumed" for row in inherited)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *FOR_OCCUPANCY])
 def test_name_is_the_file_name_and_no_alias_is_claimed_twice(name):
     assert load_profile(name).gpu_names()[0] == name
-    claimed = [alias for other in NAMES for alias in load_profile(other).gpu_names()]
+    claimed = [alias for other in profile_names() for alias in load_profile(other).gpu_names()]
     assert len(claimed) == len(set(claimed))
 
 
@@ -200,7 +211,7 @@ def test_a_package_adds_profiles_through_the_entry_point(tmp_path, plugin):
     text = "schema: simgpu.profile/1\nname: x1\naliases: [x]\ntitle: X\nextends: h100\n"
     write(tmp_path, text, "x1.yaml")
     plugin(tmp_path)
-    assert profile_names() == [*NAMES, "x1"]
+    assert profile_names() == [*NAMES, *FOR_OCCUPANCY, "x1"]
     assert load_profile("x").name == load_profile("x1").name == "x1"
     assert load_profile("h100").digest == H100.digest
 
