@@ -83,7 +83,7 @@ class FlashAttention2:
         """Load through registers: K exposed at the top of a pass, V under QKᵀ, into one tile."""
         bm, bn, d = self.block_m, self.block_n, padded(p.head_dim)
         kv = cta.smem("kv", (bn, d), p.dtype)
-        k_regs, v_regs = (cta.regs(name, (bn, d), p.dtype) for name in ("k", "v"))
+        k_regs, v_regs = (cta.regs(name, (bn, d), p.dtype, by_columns=True) for name in "kv")
         for blocks in p.kv_ranges(cta.m, bm, bn):
             for i in w.repeat(len(blocks)):
                 j = i + blocks.start

@@ -33,8 +33,7 @@ def instructions(op: Op, role: Role, machine: Machine) -> Mix:
         case Mma():
             return _mma(op, role, machine)
         case Apply(fn, args, mask):
-            held = tuple(_held(x, role) for x in args)
-            return fn.mix(held, mask is not None).times(role.warps)
+            return fn.mix(tuple(held(x, role) for x in args), mask is not None).times(role.warps)
         case Arrive(signal):
             return Mix(other=role.warps * (signal.barrier.kind != "group"))
         case Wait(signal):
@@ -67,7 +66,7 @@ def wavefronts(op: Op, role: Role, machine: Machine) -> float:
             assert_never(other)
 
 
-def _held(view: View, role: Role) -> float:
+def held(view: View, role: Role) -> float:
     """Return how many elements of a tile one thread holds; statistics are held by a row's quad."""
     rows, cols = view.buffer.shape
     times = 1 if view.buffer.by_columns else repeats(role, rows)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from simgpu.cost.instructions import instructions, operand_bytes_per_warp
-from simgpu.cost.work import operand_bytes, repeats, tile_bytes, work
+from simgpu.cost.instructions import held, instructions, operand_bytes_per_warp
+from simgpu.cost.work import operand_bytes, tile_bytes, work
 from simgpu.hardware.machine import ALU, FMA, ISSUE, MUFU, UNITS
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
 from simgpu.program.tile import View
@@ -90,8 +90,8 @@ def jobs(
             mix, costs = instructions(op, role, machine), machine.profile.costs
             alone = costs.solo_cycles_per_instruction * mix.total / role.warps
             if fn.chain:
-                columns = args[0].shape[1] * repeats(role, args[0].shape[0])
-                alone = costs.row_max_cycles + costs.row_max_cycles_per_column * columns
+                scores = held(args[0], role)
+                alone = costs.row_max_cycles + costs.row_max_cycles_per_score * scores
             return Jobs((Job(_issue(mix), alone),))
         case Wait(signal):
             if signal.barrier.kind == "group":
@@ -163,5 +163,3 @@ def _load(op: Copy, mix: Mix, asked: int, machine: Machine, misses: MissRates) -
 
 def _in_smem(operand: object) -> bool:
     return isinstance(operand, View) and operand.buffer.space == "smem"
-
-

@@ -55,7 +55,9 @@ def work(op: Op, role: Role, env: Mapping[str, int]) -> Work:
         case Mma():
             m, n, k = op.shape
             times = 1 if op.dst.buffer.by_columns else repeats(role, m)
-            return Work(flops_tensor=2 * m * n * k * times, smem_operand_bytes=operand_bytes(op, role))
+            return Work(
+                flops_tensor=2 * m * n * k * times, smem_operand_bytes=operand_bytes(op, role)
+            )
         case Apply(fn, args):
             rows, cols = args[0].shape
             return Work(exps=rows * cols + rows) if fn.exps else Work()

@@ -102,7 +102,9 @@ class Costs(Strict):
     launch_cycles: float = number("a kernel", most=1e7, least=0)
     cta_start_cycles: float = number("a CTA", most=1e6, least=0)
     row_max_cycles: float = number("row maximum, fixed part", most=1e5, least=0)
-    row_max_cycles_per_column: float = number("row maximum, per column", most=1e3, least=0)
+    row_max_cycles_per_score: float = number(
+        "row maximum, per score of a thread", most=1e3, least=0
+    )
     solo_cycles_per_instruction: float = number("one warp, dependent code", most=100)
     barrier_cycles: float = number("a barrier that waits for nobody", most=1e4, least=0)
     fence_cycles: float = number("fence after plain stores", most=1e4, least=0)
@@ -111,6 +113,8 @@ class Costs(Strict):
     mma_issue_slots: float = number("share of issue a busy tensor core takes", most=1, least=0)
     mma_latency_cycles: float = number("end of an MMA to its use", most=1e4, least=0)
     mma_drain: float = number("accumulator drain, 16-deep steps", most=100, least=0)
+    registers_fixed: float = number("registers a thread, whatever its tiles", most=255, least=0)
+    registers_per_word: float = number("registers a 32-bit word of its tiles", most=10, least=0)
 
 
 class Power(Strict):

@@ -135,5 +135,7 @@ def _coalesced(launch: Launch, machine: Machine) -> float:
     group, joined = memory.coalescer_group_sms, memory.coalescer_joined_share
     if group is None or joined is None:
         return 1.0
-    alike = max(len(c.points) for c in launch.classes) / max(1, math.prod(launch.grid.work_axes.values()))
+    alike = max(len(c.points) for c in launch.classes) / max(
+        1, math.prod(launch.grid.work_axes.values())
+    )
     return 1.0 - (1.0 - 1.0 / group) * joined * alike

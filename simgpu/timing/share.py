@@ -7,6 +7,7 @@ of a unit than it has, those that use it are slowed to one common speed, the res
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from simpy.events import Event
@@ -32,9 +33,15 @@ class _Running:
 
 
 class FairShare:
-    """The units of one SM and the jobs that they serve."""
+    """The units of one SM and the jobs that they serve.
 
-    def __init__(self, env: simpy.Environment, capacity: Sequence[float]) -> None:
+    ``limited`` False lets every job run as if it were alone: what is left is the critical path.
+    """
+
+    def __init__(
+        self, env: simpy.Environment, capacity: Sequence[float], *, limited: bool = True
+    ) -> None:
+        self._limited = limited
         self._env = env
         self._capacity = list(capacity)
         self._jobs: list[_Running] = []
@@ -116,6 +123,8 @@ class FairShare:
     def _fill(self) -> None:
         left = list(self._capacity)
         todo = self._jobs
+        if not self._limited:
+            left = [math.inf] * len(left)
         while todo:
             wanted = [0.0] * len(left)
             for running in todo:

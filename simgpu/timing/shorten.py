@@ -67,7 +67,9 @@ def shorten(
     The first passes go, so that a clipped last one stays. Loops of different roles belong together
     by their order; when the roles do not have the same number of long loops nothing is cut.
     """
-    longs = [[s for s in r.body if isinstance(s, Repeat) and s.trips > default] for r in program.roles]
+    longs = [
+        [s for s in r.body if isinstance(s, Repeat) and s.trips > default] for r in program.roles
+    ]
     if len({len(loops) for loops in longs}) != 1:
         longs = [[] for _ in program.roles]
     cuts = []

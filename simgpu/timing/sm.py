@@ -68,6 +68,7 @@ class Sm:
     """The shared units, and the CTAs that are resident.
 
     ``costs`` may be shared by SMs of one launch: it keeps the jobs of operations already seen.
+    With ``limited`` False nothing waits for a unit.
     """
 
     def __init__(
@@ -77,10 +78,12 @@ class Sm:
         costs: JobBook,
         capacity: Sequence[float] | None = None,
         spans: list[Span] | None = None,
+        limited: bool = True,
     ) -> None:
         self.env, self._machine, self._costs = env, machine, costs
-        self.units = FairShare(env, capacity or machine.capacity)
-        self.path = simpy.Resource(env)  # between L2 and this SM
+        self.units = FairShare(env, capacity or machine.capacity, limited=limited)
+        # the path between L2 and this SM serves loads in order
+        self.path = simpy.Resource(env, capacity=1 if limited else 2**30)
         self.ledger = Ledger()
         self.spans = spans
         self.next_turn = 0.0  # when the next CTA may issue its first MMA
@@ -123,7 +126,6 @@ class JobBook:
             found = jobs(op, role, env, *args), work(op, role, env)
             self._known[key] = found
         return found
-
 
     def turn_cycles(self, program: TileProgram, coordinates: dict[str, int]) -> float:
         """Return the cycles that one CTA's first MMA and exponentials keep their units busy."""

@@ -47,9 +47,11 @@ class SmTimes:
         dtype: str,
         misses: MissRates,
         capacity: tuple[float, ...] | None = None,
+        *,
+        limited: bool = True,
     ) -> None:
         self._machine, self._dtype, self._misses = machine, dtype, misses
-        self._capacity = capacity
+        self._capacity, self._limited = capacity, limited
         self._lives: dict[tuple[TileProgram, int], Life] = {}
         self._passes: dict[tuple[Kind, int], Life] = {}
 
@@ -89,7 +91,7 @@ class SmTimes:
         """Run ``residents`` CTAs that start together; return their mean life."""
         env = simpy.Environment()
         book = JobBook(self._machine, self._dtype, self._misses)
-        sm = Sm(env, self._machine, book, self._capacity, spans)
+        sm = Sm(env, self._machine, book, self._capacity, spans, self._limited)
         lives: list[float] = []
         for _ in range(residents):
             sm.start(program, coordinates, lambda: lives.append(env.now))

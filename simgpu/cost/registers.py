@@ -1,0 +1,56 @@
+"""Registers a thread, estimated from the tiles that a role keeps in them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from simgpu.cost.instructions import held
+from simgpu.program.ops import Apply, Copy, Mma, Repeat
+from simgpu.program.tile import View
+from simgpu.tensor import dtype_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simgpu.hardware.profile import Profile
+    from simgpu.program.ops import Step
+    from simgpu.program.program import Role, TileProgram
+
+
+def estimated_registers(program: TileProgram, profile: Profile) -> int:
+    """Return registers a thread, the mean over warps where roles differ (setmaxnreg).
+
+    Every tile that a role touches in registers is taken to be live; 16-bit copies of 32-bit tiles
+    reuse their registers. Capped at what a thread may have: beyond, a compiler spills.
+    """
+    total = sum(role.warps * _of_role(role, profile) for role in program.roles)
+    return math.ceil(total / program.warps)
+
+
+def _of_role(role: Role, profile: Profile) -> float:
+    if role.registers is not None:
+        return role.registers
+    costs = profile.costs
+    views = {x.buffer: x for x in _in_registers(role.body)}
+    words = sum(
+        held(x, role) * dtype_bytes(b.dtype) / 4 for b, x in views.items() if b.shape[1] > 1
+    )
+    live = costs.registers_fixed + costs.registers_per_word * words
+    return min(live, profile.occupancy.registers_per_thread_max)
+
+
+def _in_registers(steps: tuple[Step, ...]) -> Iterator[View]:
+    for step in steps:
+        match step:
+            case Repeat(_, _, body):
+                yield from _in_registers(body)
+            case Copy(src, dst):
+                operands: tuple[object, ...] = (src, dst)
+                yield from (x for x in operands if isinstance(x, View) and x.buffer.space == "regs")
+            case Mma(dst, a, b):
+                yield from (x for x in (dst, a, b) if x.buffer.space == "regs")
+            case Apply(_, args):
+                yield from (x for x in args if x.buffer.space == "regs")
+            case _:
+                pass

@@ -1,0 +1,37 @@
+"""Reading: the least time that a launch could take, whatever the order of events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simgpu.hardware.machine import UNITS
+from simgpu.program.program import op_count
+from simgpu.timing.steady import SmTimes
+
+if TYPE_CHECKING:
+    from simgpu.hardware.machine import Machine
+    from simgpu.program.program import CtaClass, Launch
+    from simgpu.read.traffic import Traffic
+
+CRITICAL_PATH = "critical_path"
+
+
+def bound(launch: Launch, dtype: str, machine: Machine, traffic: Traffic) -> dict[str, float]:
+    """Return lower bounds in cycles: each unit's whole demand over its rate, and the longest CTA.
+
+    ``critical_path`` is the launch overhead and the longest CTA's life when nothing ever waits for
+    a unit: the dependences alone.
+    """
+    units = dict(zip(UNITS, traffic.demand, strict=True))
+    bounds = {
+        name: demand / (capacity * machine.sms)
+        for (name, demand), capacity in zip(units.items(), machine.capacity, strict=True)
+    }
+    unlimited = SmTimes(machine, dtype, traffic.misses, limited=False)
+    path = unlimited.life(longest(launch), 1).cycles
+    return {**bounds, CRITICAL_PATH: machine.profile.costs.launch_cycles + path}
+
+
+def longest(launch: Launch) -> CtaClass:
+    """Return the class whose CTAs execute the most operations."""
+    return max(launch.classes, key=lambda c: sum(op_count(r.body) for r in c.program.roles))

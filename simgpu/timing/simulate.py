@@ -1,0 +1,109 @@
+"""Time of a launch: the fast way, from lives on one SM, or the exact way, every SM simulated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simgpu.timing.device import Dispatcher, split_life
+from simgpu.timing.exact import simulate_exactly
+from simgpu.timing.steady import Life, SmTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simgpu.cost.jobs import MissRates
+    from simgpu.hardware.machine import Machine
+    from simgpu.program.program import Launch
+    from simgpu.timing.device import Load
+
+#: Waves of a long grid that are dispatched one by one; its middle repeats.
+WAVES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTime:
+    """Cycles of one launch, CTA-cycles of residence over all SMs, and role-cycles by reason."""
+
+    cycles: float
+    residence: float
+    time: dict[str, float]
+
+
+def simulate(
+    launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates, *, exact: bool
+) -> LaunchTime:
+    """Return the time of a launch with ``slots`` CTAs resident on each SM.
+
+    ``exact`` simulates every CTA on every SM; without it each situation is simulated once.
+    """
+    if exact:
+        end, residence, time = simulate_exactly(launch, dtype, machine, slots, misses)
+    else:
+        end, residence, time = _fast(launch, dtype, machine, slots, misses)
+    return LaunchTime(machine.profile.costs.launch_cycles + end, residence, time)
+
+
+def _fast(
+    launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates
+) -> tuple[float, float, dict[str, float]]:
+    ctas, sms = launch.grid.ctas, machine.sms
+    capacity = machine.shared_by(min(ctas, sms))
+    times = SmTimes(machine, dtype, misses, capacity)
+    most = min(slots, math.ceil(ctas / sms))
+    together = [times.life(c, most) for c in launch.classes]
+    if len(launch.classes) == 1:
+        waves, rest = divmod(ctas, slots * sms)
+        last = times.life(launch.classes[0], math.ceil(rest / sms)) if rest else Life(0.0, {})
+        end = waves * together[0].cycles + last.cycles
+        residence = (ctas - rest) * together[0].cycles + rest * last.cycles
+        served = Life(0.0, {}).plus(together[0], ctas - rest).plus(last, rest)
+        return end, residence, served.time
+    alone = [times.life(c, 1) for c in launch.classes]
+    slowdown = _slowdown(alone, together, most)
+    loads = [
+        split_life(a.cycles, b.cycles, slowdown[most]) for a, b in zip(alone, together, strict=True)
+    ]
+    end, residence = _dispatch(launch, machine, slots, slowdown, loads, together)
+    total = Life(0.0, {})
+    for life, weight in zip(together, launch.weights(), strict=True):
+        total = total.plus(life, weight)
+    return end, residence, total.time
+
+
+def _slowdown(alone: Sequence[Life], together: Sequence[Life], most: int) -> list[float]:
+    """Return by how much r residents stretch work, for r = 0 … ``most``; linear between the ends.
+
+    The stretch at full residency is that of what the longest CTA does more than the shortest.
+    """
+    long, short = (f(range(len(alone)), key=lambda i: alone[i].cycles) for f in (max, min))
+    work = alone[long].cycles - alone[short].cycles
+    shared = together[long].cycles - together[short].cycles
+    full = max(1.0, shared / work) if work > 0 else 1.0
+    return [1.0] + [1.0 + (full - 1.0) * (r - 1) / max(1, most - 1) for r in range(1, most + 1)]
+
+
+def _dispatch(
+    launch: Launch,
+    machine: Machine,
+    slots: int,
+    slowdown: Sequence[float],
+    loads: Sequence[Load],
+    together: Sequence[Life],
+) -> tuple[float, float]:
+    """Dispatch in launch order; a long grid's middle is as its full SMs are."""
+    numbers = launch.class_numbers()
+    axes = list(launch.grid.work_axes)
+    heads = launch.grid["head"] * launch.grid["batch"]
+    per_head = launch.grid.ctas // heads
+    order = []
+    for number, at in enumerate(launch.grid.coordinates()):
+        if number == per_head:
+            break
+        order.append(numbers[tuple((name, at[name]) for name in axes)])
+    followed = min(heads, math.ceil(WAVES * machine.sms * slots / per_head))
+    queue = [loads[c] for c in order] * followed
+    end, residence = Dispatcher(machine.sms, slots, slowdown).makespan(queue)
+    skipped = (heads - followed) * sum(together[c].cycles for c in order)
+    return end + skipped / (machine.sms * slots), residence + skipped
