@@ -37,7 +37,7 @@ class Tiled(Protocol):
 
 
 def check_tiles(schedule: Tiled) -> None:
-    """Raise ScheduleError unless the tile is made of whole MMAs and the warps are 4, 8, 12 or 16."""
+    """Raise ScheduleError unless the tile is made of whole MMAs by a usual number of warps."""
     for name in ("block_m", "block_n"):
         value = getattr(schedule, name)
         if value < ROWS_PER_WARP or value % ROWS_PER_WARP:

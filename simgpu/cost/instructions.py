@@ -1,4 +1,4 @@
-"""Warp instructions of an operation on one architecture, and the shared-memory wavefronts they make.
+"""Warp instructions of an operation on one architecture, and its shared-memory wavefronts.
 
 The analytic mix: structure read off the SASS of 192 Triton kernels for sm_90 (loads of 16 bytes a
 thread, HGMMA 16 deep, one shuffle a row and step). Tile functions bring their own.
