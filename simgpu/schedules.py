@@ -1,4 +1,4 @@
-"""Schedules by name, through the entry points that other packages use too, or from a user's file."""
+"""Schedules by name, through the entry points that others use too, or from a user's file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def schedule_class(name: str) -> type[Any]:
 def make_schedule(name: str, params: Mapping[str, Any] | None = None) -> Schedule:
     """Return the schedule with the given parameters; text values are converted to their types.
 
-    Raises ScheduleError for an unknown parameter (with the nearest name) or a value of a wrong type.
+    Raises ScheduleError for an unknown parameter (with the nearest name) or a wrong value.
     """
     cls = schedule_class(name)
     hints = typing.get_type_hints(cls)
@@ -81,7 +81,8 @@ def _from_file(path: Path) -> type[Any]:
     if not path.is_file():
         raise ScheduleError(f"{path}: there is no such file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

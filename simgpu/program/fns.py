@@ -30,10 +30,10 @@ class TileFn:
     """A named tile function.
 
     ``run(args, visible, scale)`` works in place on arrays whose last two axes are a tile's rows and
-    columns; ``visible`` is the mask of the first argument or None. ``mix(held, masked)`` is the cost
-    of one warp that holds ``held[i]`` elements of argument i a thread; ``exps`` says whether each
-    element of the first argument is exponentiated. ``chain`` marks a dependent chain along a row,
-    bound by latency.
+    columns; ``visible`` is the mask of the first argument or None. ``mix(held, masked)`` is the
+    cost of one warp that holds ``held[i]`` elements of argument i a thread; ``exps`` says whether
+    each element of the first argument is exponentiated. ``chain`` marks a dependent chain along a
+    row, bound by latency.
     """
 
     name: str
@@ -201,7 +201,7 @@ def _row_max_mix(held: tuple[float, ...], masked: bool) -> Mix:
 
 def _exp_and_rescale_mix(held: tuple[float, ...], masked: bool) -> Mix:
     s, rows, o = held[0], held[2], sum(held[5:])
-    # FFMA and FADD a score, FMUL an accumulator; F2FP packs two; alpha is computed by all four lanes.
+    # FFMA and FADD a score, FMUL an accumulator; F2FP packs two; all four lanes compute alpha.
     return Mix(mufu=s + rows, fma=2 * s + 3 * rows + o, alu=s / 2, lsu=2 * rows)
 
 

@@ -21,8 +21,8 @@ _ZERO = Index()
 class Buffer:
     """A tile in shared memory or registers; ``stages`` of them when it is a ring.
 
-    Where warps repeat one another's rows (split-d), a tile shared out ``by_columns`` is not repeated.
-    An ``exchange`` buffer holds what warps pass to one another.
+    Where warps repeat one another's rows (split-d), a tile shared out ``by_columns`` is not. An
+    ``exchange`` buffer holds what warps pass to one another.
     """
 
     name: str

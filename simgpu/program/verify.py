@@ -41,9 +41,9 @@ def check_fit(program: TileProgram, shared_limit: int) -> None:
 def verify(program: TileProgram, env: dict[str, int]) -> None:
     """Execute the program once, abstractly, at coordinates ``env``.
 
-    Raises VerifyError naming the barriers and roles of a deadlock, an arrival that fits no phase, a
-    phase that may pass before its waiter looks (hardware keeps one phase bit), or the two operations
-    of a race: accesses to one tile, at least one a write, with nothing that orders them.
+    Raises VerifyError naming the barriers and roles of a deadlock, an arrival that fits no phase,
+    a phase that may pass before its waiter looks (hardware keeps one phase bit), or the two
+    operations of a race: accesses to one tile, at least one a write, with nothing that orders them.
     """
     phases = Phases()
     races = _Races(program, phases)

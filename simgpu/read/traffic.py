@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.cost.instructions import instructions, wavefronts
 from simgpu.cost.jobs import MissRates, jobs
-from simgpu.cost.work import Work
 from simgpu.hardware.machine import UNITS
 from simgpu.program.mix import Mix
 from simgpu.program.ops import Copy
@@ -18,6 +17,7 @@ from simgpu.tensor import Tile, dtype_bytes
 from simgpu.timing.cache import NEVER, tensor_bytes
 
 if TYPE_CHECKING:
+    from simgpu.cost.work import Work
     from simgpu.hardware.machine import Machine
     from simgpu.problem import Attention
     from simgpu.program.ops import Op

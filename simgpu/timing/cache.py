@@ -186,7 +186,7 @@ def _global_copies(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 def _steps(
     sequences: list[list[_Touch]], members: tuple[Member, ...]
 ) -> Iterator[list[tuple[_Touch, int, Point]]]:
-    """Yield, step by step, the distinct tiles that CTAs of one head touch and how many touch each."""
+    """Yield, step by step, the distinct tiles that CTAs of one head touch, and how many do."""
     for step in range(max(len(sequences[number]) for number, _ in members)):
         distinct: dict[Hashable, tuple[_Touch, int, Point]] = {}
         for number, point in members:

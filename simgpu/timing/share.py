@@ -57,7 +57,7 @@ class FairShare:
         return self._plan(job)[0]
 
     def _plan(self, job: Job) -> tuple[float, list[tuple[int, float]]]:
-        """Return a job's time alone and its use of each unit; the same jobs come again and again."""
+        """Return a job's time alone and its use of each unit; jobs come again and again."""
         known = self._plans.get(id(job))
         if known is None or known[0] is not job:
             solo = job.solo

@@ -146,7 +146,7 @@ def _renumber(
     later: Mapping[str, Index],
     trips: int | None = None,
 ) -> Step:
-    """Return a step with its uses counted from the shortened program's, and tiles of later passes."""
+    """Return a step with uses as the shortened program counts them, and tiles of later passes."""
     if isinstance(step, Repeat):
         left = step.trips if trips is None else trips
         last = {**env, step.var: left - 1}
