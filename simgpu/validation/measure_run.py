@@ -122,16 +122,20 @@ class Session:
 
     def count(self) -> None:
         """Gather counters for the runs that ask for them, in one Nsight Compute session."""
-        todo = [p for p, r in self.good(p for p in self.points if p.counters) if not r.counted]
-        if not todo:
+        good = self.good(p for p in self.points if p.counters)
+        todo = [p for p, r in good if not r.counted]
+        # Twice means a whole second sweep, so that the two are far apart in time.
+        second = [
+            p for p, r in good if p.counters > 1 and (r.again is None or r.again.counters is None)
+        ]
+        points = todo + second
+        if not points:
             return
         ncu = shutil.which("ncu")
         if ncu is None:
             self.summary.notes.append("ncu (Nsight Compute) is not on the PATH: no counters")
             return
-        self.compile(todo)
-        # Twice means a whole second sweep, so that the two are far apart in time.
-        points = todo + [p for p in todo if p.counters > 1]
+        self.compile(points)
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "ncu.csv"
             self.child.prefix = measure_ncu.command(ncu, str(log))

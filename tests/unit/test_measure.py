@@ -168,6 +168,10 @@ def test_counters_come_by_marker(tmp_path, fake, monkeypatch):
         ("b", 20.0),
     ]
     assert summary.counted == 2
+    measure(points(64, counters=2), out, child=child, counters=True)
+    assert [line for line in stages(fake[1]) if line.startswith("count")] == [
+        "count 64 32 128 64 32 128"
+    ]
     assert summary.notes == ["no counters for 1 of 3 runs"]
 
 
