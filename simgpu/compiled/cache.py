@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +44,13 @@ def store(folder: Path, job: Job, triton: str, answer: dict[str, Any]) -> None:
     """Keep a worker's answer; a folder that cannot be written to is no error."""
     file = _file(folder, job, triton)
     part = file.with_suffix(f".{os.getpid()}")
-    try:
+    with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(json.dumps(answer))
         part.replace(file)
-    except OSError:
-        part.unlink(missing_ok=True)
+        return
+    with suppress(OSError):
+        part.unlink()
 
 
 def _file(folder: Path, job: Job, triton: str) -> Path:

@@ -8,15 +8,19 @@ from triton.experimental.gluon import language as gl
 
 @triton.jit
 def forward(
-    Q, K, V, O, L, sm_scale, N,
+    Q, K, V, OUT, L, sm_scale, N,
     H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """FlashAttention-2 forward, pointer loads: a full and, under a causal mask, a masked loop."""
-    i = tl.program_id(0); bh = tl.program_id(1)  # fmt: skip
+    i = tl.program_id(0)
+    bh = tl.program_id(1)
     base = bh.to(tl.int64) * N * D
-    rm = i * BM + tl.arange(0, BM); rd = tl.arange(0, D); rn = tl.arange(0, BN)  # fmt: skip
+    rm = i * BM + tl.arange(0, BM)
+    rd = tl.arange(0, D)
+    rn = tl.arange(0, BN)
     q = tl.load(Q + base + rm[:, None] * D + rd[None, :])
-    m = tl.full([BM], -float("inf"), tl.float32); l = tl.zeros([BM], tl.float32)  # fmt: skip
+    m = tl.full([BM], -float("inf"), tl.float32)
+    ell = tl.zeros([BM], tl.float32)
     acc = tl.zeros([BM, D], tl.float32)
     s2 = sm_scale * 1.4426950408889634
     hi = N
@@ -31,7 +35,7 @@ def forward(
         mn = tl.maximum(m, tl.max(s, 1) * s2)
         p = tl.exp2(s * s2 - mn[:, None])
         a = tl.exp2(m - mn)
-        l = l * a + tl.sum(p, 1)
+        ell = ell * a + tl.sum(p, 1)
         acc = acc * a[:, None]
         v = tl.load(V + base + (j + rn)[:, None] * D + rd[None, :])
         acc = tl.dot(p.to(v.dtype), v, acc)
@@ -44,19 +48,19 @@ def forward(
             mn = tl.maximum(m, tl.max(s, 1))
             p = tl.exp2(s - mn[:, None])
             a = tl.exp2(m - mn)
-            l = l * a + tl.sum(p, 1)
+            ell = ell * a + tl.sum(p, 1)
             acc = acc * a[:, None]
             v = tl.load(V + base + (j + rn)[:, None] * D + rd[None, :])
             acc = tl.dot(p.to(v.dtype), v, acc)
             m = mn
-    acc = acc / l[:, None]
-    tl.store(O + base + rm[:, None] * D + rd[None, :], acc.to(O.dtype.element_ty))
-    tl.store(L + bh * N + rm, m + tl.log2(l))
+    acc = acc / ell[:, None]
+    tl.store(OUT + base + rm[:, None] * D + rd[None, :], acc.to(OUT.dtype.element_ty))
+    tl.store(L + bh * N + rm, m + tl.log2(ell))
 
 
 @triton.jit
 def with_roles(
-    Q, K, V, O, sm_scale, N, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, WS: tl.constexpr
+    Q, K, V, OUT, sm_scale, N, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, WS: tl.constexpr
 ):
     """The same through tensor descriptors, its loop with one role a warp partition if WS."""
     i = tl.program_id(0) * BM
@@ -73,7 +77,7 @@ def with_roles(
         acc = acc * a[:, None]
         acc = tl.dot(p.to(q.dtype), V.load([j, 0]), acc)
         m = mn
-    O.store([i, 0], (acc / ell[:, None]).to(q.dtype))
+    OUT.store([i, 0], (acc / ell[:, None]).to(q.dtype))
 
 
 @gluon.jit

@@ -37,7 +37,7 @@ TOLERANCE = {"xu": 0, "fma": 0, "alu": 0, "lsu": 0.005, "tensor": 0, "total": 0.
 def job_of(run):
     p, k = run["problem"], run["kernel"]
     settings = {
-        **dict.fromkeys("QKVO", "*fp16"),
+        **dict.fromkeys(("Q", "K", "V", "OUT"), "*fp16"),
         "L": "*fp32",
         "sm_scale": "fp32",
         "N": p["seqlen"],
