@@ -16,9 +16,15 @@ import triton.language as tl
 from simgpu.errors import ScheduleError
 from simgpu.kernels.common import check_tiles, load_rows, shape_of, store_rows
 
+# The best measured on an H200 at 4 batches, 16 heads and 4096 (docs/reference/kernels.md).
 DEFAULTS: dict[int, dict[str, Any]] = {
     64: {"block_m": 128, "block_n": 128, "warps": 8, "stages": 2},
     128: {"block_m": 64, "block_n": 128, "warps": 8, "stages": 2},
+    256: {"block_m": 64, "block_n": 64, "warps": 8, "stages": 1},
+}
+ROW_DEFAULTS: dict[int, dict[str, Any]] = {
+    64: {"block_m": 128, "block_n": 64, "warps": 8, "stages": 2},
+    128: {"block_m": 128, "block_n": 128, "warps": 8, "stages": 2},
     256: {"block_m": 64, "block_n": 64, "warps": 8, "stages": 1},
 }
 
@@ -198,9 +204,13 @@ def fa2_backward_cast(DQ32, DQ, size, BLOCK: tl.constexpr):
     tl.store(DQ + at, x.to(DQ.dtype.element_ty), mask=at < size)
 
 
-def defaults(head_dim: int) -> dict[str, Any]:
-    """The measured best tile for a head dim, that of the next larger one where it has none."""
-    return DEFAULTS[next(d for d in sorted(DEFAULTS) if d >= head_dim)]
+def defaults(head_dim: int, rows: bool = False) -> dict[str, Any]:
+    """The best tile of the dK/dV launch (or of the dQ row pass) measured for a head dim.
+
+    A head dim that was not measured takes that of the next larger one.
+    """
+    table = ROW_DEFAULTS if rows else DEFAULTS
+    return table[next(d for d in sorted(table) if d >= head_dim)]
 
 
 def backward(
@@ -220,11 +230,11 @@ def backward(
     block_n: int | None = None,
     warps: int | None = None,
     stages: int | None = None,
-    dq_by: Literal["rows", "atomics"] = "atomics",
-    row_block_m: int = 128,
-    row_block_n: int = 64,
-    row_warps: int = 8,
-    row_stages: int = 2,
+    dq_by: Literal["rows", "atomics"] = "rows",
+    row_block_m: int | None = None,
+    row_block_n: int | None = None,
+    row_warps: int | None = None,
+    row_stages: int | None = None,
 ) -> tuple[Any, ...]:
     """Write the gradients of attention into ``dq``, ``dk`` and ``dv``; all tensors contiguous.
 
@@ -236,8 +246,10 @@ def backward(
     """
     shape = shape_of(q, k, v)
     best = defaults(shape.head_dim)
+    row = defaults(shape.head_dim, rows=True)
     bm, bn = block_m or best["block_m"], block_n or best["block_n"]
-    check_tiles(block_m=bm, block_n=bn, row_block_m=row_block_m, row_block_n=row_block_n)
+    rm, rn = row_block_m or row["block_m"], row_block_n or row["block_n"]
+    check_tiles(block_m=bm, block_n=bn, row_block_m=rm, row_block_n=rn)
     if dq_by not in ("rows", "atomics"):
         raise ScheduleError(f"dq_by={dq_by!r}: 'rows' or 'atomics'")
     atomic = dq_by == "atomics"
@@ -259,10 +271,10 @@ def backward(
             dq32, dq, q.numel(), BLOCK=4096, num_warps=4
         )
     else:
-        third = fa2_backward_rows[(triton.cdiv(shape.seq_q, row_block_m), heads)](
+        third = fa2_backward_rows[(triton.cdiv(shape.seq_q, rm), heads)](
             q, k, v, dout, lse, delta, dq, scale, shape.seq_q, shape.seq_kv,
-            G=shape.group, BM=row_block_m, BN=row_block_n, CAUSAL=causal,
-            RAGGED_Q=shape.seq_q % row_block_m != 0, RAGGED_K=shape.seq_kv % row_block_n != 0,
-            **dims, num_warps=row_warps, num_stages=row_stages,
+            G=shape.group, BM=rm, BN=rn, CAUSAL=causal,
+            RAGGED_Q=shape.seq_q % rm != 0, RAGGED_K=shape.seq_kv % rn != 0,
+            **dims, num_warps=row_warps or row["warps"], num_stages=row_stages or row["stages"],
         )  # fmt: skip
     return first, second, third

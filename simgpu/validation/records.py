@@ -34,6 +34,15 @@ class Problem(_Record):
     dtype: Literal["fp16", "bf16", "fp8"] = "fp16"
     mask: Literal["none", "causal"] = "none"
 
+    def flops(self, *, backward: bool = False) -> float:
+        """Useful FLOPs: 4·head_dim for each visible score, 2.5 times that for the backward pass."""
+        scores = self.seq_q * self.seq_kv
+        if self.mask == "causal":
+            # Bottom right: the last row sees every key, each row before it one key fewer.
+            rows = min(self.seq_q, self.seq_kv)
+            scores = rows * self.seq_kv - rows * (rows - 1) // 2
+        return 4.0 * self.batch * self.heads_q * self.head_dim * scores * (2.5 if backward else 1.0)
+
 
 class Kernel(_Record):
     """Which kernel ran and what it compiled to; a run of several launches has them in `Launch`."""
@@ -144,6 +153,14 @@ class Measurement(_Record):
     def counted(self) -> bool:
         """Whether hardware counters were gathered."""
         return self.counters is not None or any(x.counters for x in self.launches)
+
+    @property
+    def tflops(self) -> float | None:
+        """Useful TFLOP/s of the warm loop, None where nothing was timed."""
+        if self.time is None:
+            return None
+        backward = self.kernel.name.endswith("backward")
+        return self.problem.flops(backward=backward) / self.time.median_us / 1e6
 
     def spread(self) -> dict[str, float]:
         """Relative difference of the two measurements, by quantity; empty without a second one."""
