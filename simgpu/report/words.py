@@ -1,0 +1,60 @@
+"""The words that reports use for units, stalls and limits, and how they write numbers."""
+
+from __future__ import annotations
+
+UNITS = {
+    "tensor": "the tensor cores",
+    "mufu": "the MUFU (exponentials)",
+    "fma": "the FMA pipe",
+    "alu": "the ALU pipe",
+    "issue": "instruction issue",
+    "lsu": "the load unit",
+    "l1": "the load unit",
+    "smem": "shared memory",
+    "l2": "L2",
+    "hbm": "HBM",
+    "tmem": "tensor memory",
+    "critical_path": "the longest CTA's chain of dependences",
+}
+
+STALLS = {
+    "wait_copy": "waiting for copies",
+    "wait_mma": "waiting for products (MMA)",
+    "wait_barrier": "waiting for other warps",
+    "contended": "sharing a unit with others",
+    "idle": "slots without a CTA",
+    "dispatch": "starting CTAs",
+}
+
+LIMITS = {
+    "registers": "registers",
+    "shared": "shared memory",
+    "warps": "warps",
+    "blocks": "blocks",
+}
+
+COMPUTE = ("tensor", "mufu", "fma", "alu", "issue")
+MEMORY = ("smem", "l1", "l2", "hbm")
+
+
+def whole(value: float) -> str:
+    """Return a number with separators and no fraction; a very large one with four digits."""
+    return f"{value:,.0f}" if value < 1e12 else f"{value:.3e}"
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage with one digit."""
+    return f"{100 * share:.1f}"
+
+
+def amount(size: float) -> str:
+    """Return bytes with a unit that leaves one to three digits before the point."""
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "KB")):
+        if size >= 1000**power:
+            return f"{size / 1000**power:.2f} {unit}"
+    return f"{size:.0f} B"
+
+
+def sentence(text: str) -> str:
+    """Return ``text`` with a capital and a full stop."""
+    return text[:1].upper() + text[1:] + "."
