@@ -177,6 +177,8 @@ def _result(
         "profile_numbers": kinds,
         "mode": "exact" if exact else "fast",
         "resources": dict(resources or {}),
+        "sms": machine.sms,
+        "clock": "sustained" if machine.clock_mhz == profile.device.sustained_mhz else "given",
     }
     return Run(
         recording.name,

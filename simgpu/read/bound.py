@@ -27,7 +27,9 @@ def bound(launch: Launch, dtype: str, machine: Machine, traffic: Traffic) -> dic
         name: demand / (capacity * machine.sms)
         for (name, demand), capacity in zip(units.items(), machine.capacity, strict=True)
     }
-    unlimited = SmTimes(machine, dtype, traffic.misses, limited=False)
+    # the longest CTA may have L2 and HBM to itself
+    alone = machine.shared_by(1)
+    unlimited = SmTimes(machine, dtype, traffic.misses, alone, limited=False)
     path = unlimited.life(longest(launch), 1).cycles
     return {**bounds, CRITICAL_PATH: machine.profile.costs.launch_cycles + path}
 
