@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,28 @@ class JobError(Exception):
     """What is wrong with a job, in words for its author."""
 
 
+_LOADED: dict[Path, Any] = {}
+
+
 def load_file(path: Path) -> Any:
     """Import a kernel file by its path. Raises JobError if it needs what is not installed."""
+    if path in _LOADED:
+        return _LOADED[path]
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}_{len(_LOADED)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise JobError(f"{path.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     try:
-        return importlib.import_module(path.stem)
+        spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
         raise JobError(f"{path.name} needs {error.name}, which is not installed") from error
     finally:
         sys.path.remove(str(path.parent))
+    _LOADED[path] = module
+    return module
 
 
 def jit_function(module: Any, job: dict[str, Any]) -> Any:

@@ -45,10 +45,10 @@ class Instruction(NamedTuple):
 
     @property
     def conditional(self) -> bool:
-        """Whether it may be passed over: a predicate, or a branch on a uniform predicate."""
-        return self.predicate not in ("", "@PT", "@UPT") or (
-            self.base == "BRA" and "P" in self.operands
-        )
+        """Whether it may be passed over: a predicate, or a branch with more than its target."""
+        if self.predicate not in ("", "@PT", "@UPT"):
+            return True
+        return self.base == "BRA" and bool(self.operands)
 
 
 @dataclass(frozen=True)

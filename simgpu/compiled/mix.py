@@ -61,10 +61,13 @@ def compiled_mix(
     problem: Attention,
     profile: Profile,
     *,
+    line_info: bool = True,
     cache_dir: str | Path | None = None,
 ) -> Mix:
     """Return the mix of a schedule that is one launch; see `compiled_mixes`."""
-    found = compiled_mixes(schedule, params, problem, profile, cache_dir=cache_dir)
+    found = compiled_mixes(
+        schedule, params, problem, profile, line_info=line_info, cache_dir=cache_dir
+    )
     if len(found) != 1:
         raise UnsupportedError(f"{schedule} is {len(found)} launches: each has a mix of its own")
     return found[0]
@@ -76,18 +79,22 @@ def compiled_mixes(
     problem: Attention,
     profile: Profile,
     *,
+    line_info: bool = True,
     cache_dir: str | Path | None = None,
 ) -> tuple[Mix, ...]:
     """Return a mix for each launch of the Triton kernel of ``schedule``, in launch order.
 
-    ``params`` are the schedule's (``block_m``, ``stages`` ...). Raises MissingExtraError without
-    Triton, CompileError, and UnsupportedError for schedules without a Triton kernel, for kernels
-    whose warps have roles, and for a loop around the hot loop (FA1, the backward pass).
+    ``params`` are the schedule's (``block_m``, ``stages`` ...). ``line_info`` is Triton's default;
+    our measurements are made without, which can change a few instructions.
+
+    Raises MissingExtraError without Triton, CompileError, and UnsupportedError for schedules
+    without a Triton kernel, for kernels whose warps have roles, and for a loop around the hot loop
+    (FA1, the backward pass).
     """
     if schedule not in OWN_KERNELS:
         raise UnsupportedError(f"no Triton kernel of schedule {schedule!r} to compile")
     kept = {k: v for k, v in params.items() if k not in _NOT_THE_KERNELS}
-    job = own_job(schedule, kept, problem, architecture(profile))
+    job = own_job(schedule, kept, problem, architecture(profile), line_info=line_info)
     return tuple(mix_of(kernel) for kernel in compile_job(job, cache_dir=cache_dir))
 
 

@@ -58,7 +58,8 @@ def test_a_pass_has_the_flops_of_attention_everywhere(gpu, report):
 
 
 def test_every_launch_of_our_kernels_is_read(cache_dir):
-    jobs = [own_job(name, {}, PROBLEM, 90) for name in ("fa1", "standard", "fa2_backward")]
+    params = {"fa1": {}, "standard": {}, "fa2_backward": {"dq_by": "atomics"}}
+    jobs = [own_job(name, given, PROBLEM, 90) for name, given in params.items()]
     found = compile_jobs(jobs, cache_dir=cache_dir)
     assert [[k.name for k in kernels] for kernels in found] == [
         ["fa1_forward"],
@@ -95,7 +96,7 @@ def test_a_users_kernel_is_specialised_as_a_launch_would(cache_dir):
     main = read_kernel(many, load_profile("a100")).main
     assert main is not None
     assert main.stats.async_copies > 0  # which needs to know that the pointers are aligned
-    assert main.stats.lines[0] > 30
+    assert 10 < main.stats.lines[0] < main.stats.lines[1] < 60
     assert one.listing != many.listing
 
 
