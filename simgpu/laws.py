@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from simgpu.errors import ProblemError, ScheduleError, SimgpuError, UnsupportedError
@@ -118,8 +118,6 @@ def exact(schedule: Schedule, problem: Attention, dtype: str, seed: int = 0) -> 
     In fp64 the relative error of each head is at most 1e-13; in other dtypes at most twice that of
     standard attention with the same roundings.
     """
-    from dataclasses import replace
-
     from simgpu.read.numeric import OrderName, run_numeric
     from simgpu.read.reference import random_inputs, reference, relative_error
 
@@ -163,7 +161,7 @@ def timed(recording: Recording, profile: Profile) -> Iterator[Verdict]:
             for bound, share in shares.items():
                 tightest = max(tightest, share)
                 if share > 1.0 + TOLERANCE and not bounded:
-                    bounded = f"{launch.name}: the bound {bound} is {share:.6f} times the simulated cycles"
+                    bounded = f"{launch.name}: bound {bound} is {share:.6f} × the cycles"
     except UnsupportedError as error:
         yield Verdict("bounded", name, "refused", str(error))
         return
@@ -223,21 +221,21 @@ def _rounding_error(
 
     p = recording.problem
     rounded = [standard_rounded(p, inputs)]
-    if any((t.rows, t.cols) == (p.seq_q, p.seq_kv) for t in _scratch(recording)):
+    stored = (p.seq_q, p.seq_kv)
+    if any((t.rows, t.cols) == stored for t in _written(recording) if t.kind == "scratch"):
         rounded.append(standard_rounded(p, inputs, scores=p.dtype, divide_first=True))
     return ROUNDINGS * max(relative_error(x["O"], true) for x in rounded)
 
 
-def _scratch(recording: Recording) -> Iterator[Tensor]:
-    """Yield the scratch tensors that a recording writes."""
+def _written(recording: Recording) -> Iterator[Tensor]:
+    """Yield the tensors in global memory that a recording writes."""
 
     def look(steps: tuple[Step, ...]) -> Iterator[Tensor]:
         for step in steps:
             if isinstance(step, Repeat):
                 yield from look(step.body)
             elif isinstance(step, Copy) and isinstance(step.dst, Tile):
-                if step.dst.tensor.kind == "scratch":
-                    yield step.dst.tensor
+                yield step.dst.tensor
 
     for launch in recording.launches:
         for cta_class in launch.classes:

@@ -113,7 +113,7 @@ class Advice:
         return self._say(f"{text}; {self._remedies.unit(unit)}")
 
     def _worst_stall(self) -> str:
-        stalls = self._record["stalls"]
+        stalls: dict[str, float] = self._record["stalls"]
         return max(stalls, key=lambda name: stalls[name])
 
     def _say(self, text: str) -> str:

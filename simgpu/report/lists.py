@@ -1,10 +1,13 @@
-"""Profiles, the sources of their numbers, schedules, and the laws' verdicts: tables and plain data."""
+"""Profiles, sources, schedules, programs and the laws' verdicts: as tables and as plain data."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Any
 
+from simgpu.errors import ScheduleError
+from simgpu.program.listing import listing
 from simgpu.report.tables import table, wrap
 from simgpu.report.words import whole
 
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 
     from simgpu.hardware.profile import Profile
     from simgpu.laws import Verdict
+    from simgpu.program.program import Recording
 
 
 def profiles(found: Sequence[Profile]) -> str:
@@ -57,7 +61,9 @@ def profile(p: Profile, *, sources: bool) -> str:
     rows = p.sources()
     if not sources:
         cells = [(row.path, _value(row.value), row.kind, row.meaning) for row in rows]
-        body = table(("number", "value", "kind", "meaning"), cells, right=("value",))
+        body = table(
+            ("number", "value", "kind", "meaning"), cells, right=("value",), least={"number": 40}
+        )
         return f"{head}\n\n{body}"
     kinds = {row.kind: sum(other.kind == row.kind for other in rows) for row in rows}
     counts = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
@@ -95,10 +101,33 @@ def schedules_data(found: Mapping[str, type[Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def program_of_cta(recording: Recording, number: int) -> str:
+    """Return the listing of CTA ``number``, in launch order, of each launch that has so many.
+
+    Raises ScheduleError when none has.
+    """
+    parts = []
+    for launch in recording.launches:
+        at = next(itertools.islice(launch.grid.coordinates(), max(number, 0), None), None)
+        if at is not None and number >= 0:
+            program = launch.classes[launch.class_of(at)].program
+            where = ", ".join(f"{axis} {i}" for axis, i in at.items())
+            parts.append(f"{launch.name}: CTA {number} ({where})\n{listing(program)}")
+    if not parts:
+        most = max(launch.grid.ctas for launch in recording.launches) - 1
+        raise ScheduleError(f"there is no CTA {number}: they are numbered from 0 to {most}")
+    return "\n\n".join(parts)
+
+
 def verdicts(found: Sequence[Verdict]) -> str:
     """Return one line for each law and problem."""
     rows = [(v.status, v.law, v.problem, v.detail) for v in found]
     return table(("", "law", "problem", "what was found"), rows, least={"law": 9, "problem": 30})
+
+
+def verdicts_data(found: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Return what ``verdicts`` shows, as plain data."""
+    return [dataclasses.asdict(v) for v in found]
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -124,7 +124,7 @@ def ctas(record: Record) -> int:
 
 def waves(record: Record, sms: int) -> float:
     """Return how often a launch's CTAs fill all slots of the device."""
-    return ctas(record) / (record["occupancy"]["ctas_per_sm"] * sms)
+    return ctas(record) / (int(record["occupancy"]["ctas_per_sm"]) * sms)
 
 
 def _tflops(r: Record) -> str:
