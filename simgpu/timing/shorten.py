@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from simgpu.program.program import Role, TileProgram
     from simgpu.program.tile import Operand
 
-    #: What a loop does, whatever its tiles: loops of one kind take the same time a pass.
-    Kind = tuple[str, ...]
+    #: What a loop does in every role, and how its tiles are clipped, wherever they lie: loops of
+    #: one kind take the same time a pass.
+    Kind = tuple[tuple[str, ...], ...]
 
 
 #: Passes that are left of a long loop.
@@ -74,7 +75,7 @@ def shorten(
         longs = [[] for _ in program.roles]
     cuts = []
     for loops in zip(*longs, strict=True):
-        kind = loop_kind(loops[0])
+        kind = tuple(loop_kind(loop, coordinates) for loop in loops)
         passes = min(loop.trips for loop in loops) - (keep or {}).get(kind, default)
         if passes > 0:
             cuts.append(Cut(kind, passes, tuple(zip(program.roles, loops, strict=True))))
@@ -89,15 +90,16 @@ def shorten(
     return Shortened(replace(program, roles=roles), tuple(cuts))
 
 
-def loop_kind(loop: Repeat) -> Kind:
+def loop_kind(loop: Repeat, env: Mapping[str, int]) -> tuple[str, ...]:
     """Return what distinguishes loops whose passes take different times."""
-    return tuple(_kind(step) for step in loop.body)
+    middle = {**env, loop.var: loop.trips // 2}
+    return tuple(_kind(step, middle) for step in loop.body)
 
 
-def _kind(step: Step) -> str:
+def _kind(step: Step, env: Mapping[str, int]) -> str:
     match step:
         case Copy(src, dst, path):
-            return f"copy {_name(src)} {_name(dst)} {path}"
+            return f"copy {_name(src, env)} {_name(dst, env)} {path}"
         case Mma(dst, a, b):
             return f"mma {dst.buffer.name} {a.buffer.name} {b.buffer.name}"
         case Apply(fn, args, mask):
@@ -105,11 +107,13 @@ def _kind(step: Step) -> str:
         case Arrive(signal) | Wait(signal):
             return f"{type(step).__name__} {signal.barrier.name}"
         case Repeat(_, trips):
-            return f"repeat {trips} {loop_kind(step)}"
+            return f"repeat {trips} {loop_kind(step, env)}"
 
 
-def _name(operand: Operand) -> str:
-    return operand.tensor.name if isinstance(operand, Tile) else operand.buffer.name
+def _name(operand: Operand, env: Mapping[str, int]) -> str:
+    if isinstance(operand, View):
+        return operand.buffer.name
+    return f"{operand.tensor.name} {operand.valid(env)}"
 
 
 def _shorten_role(role: Role, removed: Mapping[str, int], coordinates: Mapping[str, int]) -> Role:
