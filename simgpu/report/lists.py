@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from simgpu.errors import ScheduleError
@@ -60,9 +61,15 @@ def profile(p: Profile, *, sources: bool) -> str:
     head = f"{p.title}: {p.name} ({p.digest}), compute capability {p.compute_capability}"
     rows = p.sources()
     if not sources:
-        cells = [(row.path, _value(row.value), row.kind, row.meaning) for row in rows]
+        cells = [
+            (row.path, "\n".join(textwrap.wrap(_value(row.value), 20)), row.kind, row.meaning)
+            for row in rows
+        ]
         body = table(
-            ("number", "value", "kind", "meaning"), cells, right=("value",), least={"number": 40}
+            ("number", "value", "kind", "meaning"),
+            cells,
+            right=("value",),
+            least={"number": 37},
         )
         return f"{head}\n\n{body}"
     kinds = {row.kind: sum(other.kind == row.kind for other in rows) for row in rows}
@@ -136,5 +143,5 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _value(value: float | int | tuple[int, ...]) -> str:
     if isinstance(value, tuple):
-        return ", ".join(map(str, value))
+        return " ".join(map(str, value))
     return f"{value:,}"
