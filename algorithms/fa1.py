@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simgpu.problem import Attention, TileMask
     from simgpu.program.builder import Cta, RoleBuilder
     from simgpu.program.program import Partition
-    from simgpu.program.tile import View
+    from simgpu.program.tile import Ring, View
 
 
 class Visits(NamedTuple):
@@ -65,45 +65,64 @@ class FlashAttention1:
         k = cta.smem("k", (bn, d), p.dtype)
         v = cta.smem("v", (bn, d), p.dtype)
         rows = BlockRows(cta, p, bm, bn, d, parts)
+        needs = {i: p.kv_ranges(i, bm, bn) for i in range(p.q_tiles(bm))}
         with cta.role("all", warps=self.warps, partition=partition) as w:
-
-            def load(i: int | Index) -> None:
-                w.load(p.q.tile(i, bm, cols=d), q, path="cp_async")
-
-            needs = {i: p.kv_ranges(i, bm, bn) for i in range(p.q_tiles(bm))}
-            for blocks in _runs(i for i in needs if not needs[i]):
-                for i in w.repeat(len(blocks)):
-                    rows.begin(w)
-                    rows.finish(w, i + blocks.start)
-            if self.initial == "global":
-                for blocks in _runs(i for i in needs if needs[i]):
-                    for i in w.repeat(len(blocks)):
-                        rows.begin(w)
-                        rows.store(w, i + blocks.start)
-
+            self._initialise(w, rows, needs)
             for j in range(p.kv_tiles(bn)):
                 w.sync()
                 w.copy(p.k.tile(j, bn, cols=d), k)
                 w.copy(p.v.tile(j, bn, cols=d), v)
                 w.sync()
-                for blocks, first, last in _visits(p.q_ranges(j, bn, bm), needs, j):
-                    for i in w.pipelined(blocks, load, ahead=self.stages - 1):
-                        if self.stages == 1:
-                            load(i)
-                        with w.consume(q) as q_i:
-                            w.mma(rows.s, q_i, k.T, accumulate=False)
-                            w.wait_mma()
-                        rows.softmax(w, p.tile_mask(i, bm, j, bn) if blocks.masked else None)
-                        rows.times(w, v)
-                        if first and self.initial == "registers":
-                            rows.begin(w)
-                        else:
-                            rows.load(w, i)
-                        rows.merge(w)
-                        if last:
-                            rows.finish(w, i)
-                        else:
-                            rows.store(w, i)
+                for visits in _visits(p.q_ranges(j, bn, bm), needs, j):
+                    self._pass(p, w, rows, (q, k, v), j, visits)
+
+    def _initialise(
+        self, w: RoleBuilder, rows: BlockRows, needs: dict[int, list[BlockRange]]
+    ) -> None:
+        """Write the result of Q blocks that see no key, and the others' first O, m and ℓ."""
+        for blocks in _runs(i for i in needs if not needs[i]):
+            for i in w.repeat(len(blocks)):
+                rows.begin(w)
+                rows.finish(w, i + blocks.start)
+        if self.initial == "global":
+            for blocks in _runs(i for i in needs if needs[i]):
+                for i in w.repeat(len(blocks)):
+                    rows.begin(w)
+                    rows.store(w, i + blocks.start)
+
+    def _pass(
+        self,
+        p: Attention,
+        w: RoleBuilder,
+        rows: BlockRows,
+        tiles: tuple[Ring, View, View],
+        j: int,
+        visits: Visits,
+    ) -> None:
+        """Run some Q blocks past K/V block ``j``."""
+        (q, k, v), bm = tiles, self.block_m
+
+        def load(i: int | Index) -> None:
+            w.load(p.q.tile(i, bm, cols=padded(p.head_dim)), q, path="cp_async")
+
+        masked = visits.blocks.masked
+        for i in w.pipelined(visits.blocks, load, ahead=self.stages - 1):
+            if self.stages == 1:
+                load(i)
+            with w.consume(q) as q_i:
+                w.mma(rows.s, q_i, k.T, accumulate=False)
+                w.wait_mma()
+            rows.softmax(w, p.tile_mask(i, bm, j, self.block_n) if masked else None)
+            rows.times(w, v)
+            if visits.first and self.initial == "registers":
+                rows.begin(w)
+            else:
+                rows.load(w, i)
+            rows.merge(w)
+            if visits.last:
+                rows.finish(w, i)
+            else:
+                rows.store(w, i)
 
     def _partition(self) -> tuple[Partition, int]:
         """Return what warps own, and in how many parts the keys of a block are cut."""
