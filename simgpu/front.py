@@ -94,7 +94,7 @@ def _run_launch(
     served = traffic(launch, problem, machine, fit.ctas_per_sm, l2)
     bounds = bound(launch, problem.dtype, machine, served)
     time = simulate(launch, problem.dtype, machine, fit.ctas_per_sm, served.misses, exact=exact)
-    program = longest(launch).program
+    program = launch.classes[longest(launch)].program
     cycles = time.cycles
     return LaunchResult(
         name=launch.name,
@@ -125,7 +125,7 @@ def _occupancy(
     for name in resources:
         if name not in RESOURCES:
             raise ScheduleError(f"unknown resource {name!r}{did_you_mean(name, RESOURCES)}")
-    profile, program = machine.profile, longest(launch).program
+    profile, program = machine.profile, launch.classes[longest(launch)].program
     shared = resources.get("shared_bytes", program.shared_bytes)
     registers = resources.get("registers") or estimated_registers(program, profile)
     if "shared_bytes" not in resources:
@@ -154,7 +154,7 @@ def _utilization(served: Traffic, machine: Machine, dtype: str, cycles: float) -
 
 def _stalls(time: LaunchTime, launch: Launch, machine: Machine, slots: int) -> dict[str, float]:
     """Return shares of role time; idle is what resident slots have no CTA for."""
-    roles = len(longest(launch).program.roles)
+    roles = len(launch.classes[0].program.roles)
     most = min(slots, -(-launch.grid.ctas // machine.sms))
     idle = max(0.0, time.cycles * machine.sms * most - time.residence) * roles
     spent = {**{reason: 0.0 for reason in STALLS}, **time.time, "idle": idle}

@@ -204,7 +204,7 @@ def _fit(launch: Launch, profile: Profile) -> Occupancy:
     from simgpu.hardware.occupancy import occupancy
     from simgpu.read.bound import longest
 
-    program = longest(launch).program
+    program = launch.classes[longest(launch)].program
     return occupancy(
         profile,
         registers_per_thread=estimated_registers(program, profile),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LANES = 32
 BYTES_PER_LANE = 16  # the widest load or store of a thread
 WAVEFRONT_BYTES = 128
+STATISTICS = 16  # a tile of fewer columns holds numbers about rows: no MMA is as narrow
 
 
 def instructions(op: Op, role: Role, machine: Machine) -> Mix:
@@ -70,7 +71,7 @@ def held(view: View, role: Role) -> float:
     """Return how many elements of a tile one thread holds; statistics are held by a row's quad."""
     rows, cols = view.buffer.shape
     times = 1 if view.buffer.by_columns else repeats(role, rows)
-    if cols == 1:
+    if cols < STATISTICS:
         owners = 1 if role.partition == "split-k" else role.warps
         return rows * times / (8 * owners)
     return rows * cols * times / (LANES * role.warps)

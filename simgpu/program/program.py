@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from simgpu.program.ops import Repeat
@@ -119,16 +119,16 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A recorded kernel."""
+    """A recorded kernel; ``memo`` keeps what readings derive from it once."""
 
     name: str
     grid: Grid
     classes: tuple[CtaClass, ...]
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def class_of(self, point: Mapping[str, int]) -> int:
         """Return which class the CTA at ``point`` belongs to."""
-        key = tuple((name, point[name]) for name in self.grid.work_axes)
-        return self.class_numbers()[key]
+        return self.class_numbers()[tuple((name, point[name]) for name in self.grid.work_axes)]
 
     def class_numbers(self) -> dict[Point, int]:
         """Return the class of each combination of work-axis coordinates."""

@@ -48,36 +48,44 @@ def record(schedule: Schedule, problem: Attention) -> Recording:
 
 def _record_launch(spec: LaunchSpec, problem: Attention) -> Launch:
     axes = spec.grid.work_axes
-    recorded: dict[tuple[int, ...], TileProgram] = {}
+    recorded: dict[tuple[int, ...], int] = {}
+    programs: dict[TileProgram, int] = {}
+    placed: list[list[Tile]] = []
     looked_at: set[str] = set(axes)
-    classes: dict[tuple[TileProgram, tuple[tuple[int, int], ...]], list[Point]] = {}
+    classes: dict[tuple[int, tuple[tuple[int, int], ...]], list[Point]] = {}
     for values in itertools.product(*map(range, axes.values())):
         point = tuple(zip(axes, values, strict=True))
         work = tuple(v for n, v in point if n in looked_at)
         if work not in recorded:
             cta = Cta(dict(point))
             spec.build(problem, cta)
+            program = cta.finish()
             if not recorded:
                 looked_at = cta.looked_at
                 work = tuple(v for n, v in point if n in looked_at)
-            recorded[work] = cta.finish()
-        program = recorded[work]
-        classes.setdefault((program, _clipping(program, dict(point))), []).append(point)
+            recorded[work] = programs.setdefault(program, len(programs))
+            if len(placed) < len(programs):
+                placed.append(_placed_by_coordinates(program, set(axes)))
+        number, env = recorded[work], dict(point)
+        # a ragged end is other work
+        clipped = tuple(tile.valid(env) for tile in placed[number])
+        classes.setdefault((number, clipped), []).append(point)
+    by_number = list(programs)
     return Launch(
         spec.name,
         spec.grid,
-        tuple(CtaClass(program, tuple(points)) for (program, _), points in classes.items()),
+        tuple(CtaClass(by_number[n], tuple(points)) for (n, _), points in classes.items()),
     )
 
 
-def _clipping(program: TileProgram, env: dict[str, int]) -> tuple[tuple[int, int], ...]:
-    """Return the valid sizes of the tiles that a CTA's coordinates place: ragged is other work."""
-    return tuple(
-        tile.valid(env)
+def _placed_by_coordinates(program: TileProgram, axes: set[str]) -> list[Tile]:
+    """Return the tiles whose place depends on a CTA's coordinates alone, and not on a loop."""
+    return [
+        tile
         for role in program.roles
         for tile in _tiles(role.body)
-        if all(name in env for name, _ in (*tile.row.terms, *tile.col.terms))
-    )
+        if (names := {name for name, _ in (*tile.row.terms, *tile.col.terms)}) and names <= axes
+    ]
 
 
 def _tiles(steps: tuple[Step, ...]) -> Iterator[Tile]:

@@ -10,7 +10,7 @@ from simgpu.timing.steady import SmTimes
 
 if TYPE_CHECKING:
     from simgpu.hardware.machine import Machine
-    from simgpu.program.program import CtaClass, Launch
+    from simgpu.program.program import Launch
     from simgpu.read.traffic import Traffic
 
 CRITICAL_PATH = "critical_path"
@@ -30,10 +30,11 @@ def bound(launch: Launch, dtype: str, machine: Machine, traffic: Traffic) -> dic
     # the longest CTA may have L2 and HBM to itself
     alone = machine.shared_by(1)
     unlimited = SmTimes(machine, dtype, traffic.misses, alone, limited=False)
-    path = unlimited.life(longest(launch), 1).cycles
+    path = unlimited.life(launch, longest(launch), 1).cycles
     return {**bounds, CRITICAL_PATH: machine.profile.costs.launch_cycles + path}
 
 
-def longest(launch: Launch) -> CtaClass:
-    """Return the class whose CTAs execute the most operations."""
-    return max(launch.classes, key=lambda c: sum(op_count(r.body) for r in c.program.roles))
+def longest(launch: Launch) -> int:
+    """Return the number of the class whose CTAs execute the most operations."""
+    sizes = [sum(op_count(r.body) for r in c.program.roles) for c in launch.classes]
+    return sizes.index(max(sizes))

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from simgpu.program.ops import Repeat
 from simgpu.program.program import walk
-from simgpu.timing.shorten import shorten
+from simgpu.timing.shorten import outline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simgpu.program.ops import Op, Step
-    from simgpu.program.program import Launch, Role, TileProgram
+    from simgpu.program.program import Launch, Role
     from simgpu.timing.shorten import Cut, Kind
 
 
@@ -35,17 +35,17 @@ def tally(launch: Launch, zero: T, of: Callable[[Op, Role, dict[str, int]], T]) 
     once.
     """
     total = zero
-    programs: dict[TileProgram, T] = {}
+    programs: dict[int, T] = {}
     passes: dict[Kind, T] = {}
-    for cta_class, weight in zip(launch.classes, launch.weights(), strict=True):
-        env = cta_class.env
-        short = shorten(cta_class.program, env)
-        if short.program not in programs:
+    weighted = zip(launch.classes, outline(launch), launch.weights(), strict=True)
+    for cta_class, short, weight in weighted:
+        env, key = cta_class.env, id(short.program)
+        if key not in programs:
             one = zero
             for role in short.program.roles:
                 one = one.plus(_steps(role.body, role, env, zero, of))
-            programs[short.program] = one
-        total = total.plus(programs[short.program], weight)
+            programs[key] = one
+        total = total.plus(programs[key], weight)
         for cut in short.cuts:
             if cut.kind not in passes:
                 passes[cut.kind] = _middle_pass(cut, env, zero, of)

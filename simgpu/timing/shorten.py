@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simgpu.program.ops import Step
-    from simgpu.program.program import Role, TileProgram
+    from simgpu.program.program import Launch, Role, TileProgram
     from simgpu.program.tile import Operand
 
     #: What a loop does in every role, and how its tiles are clipped, wherever they lie: loops of
@@ -55,6 +55,20 @@ class Shortened:
         for cut in self.cuts:
             total[cut.kind] = total.get(cut.kind, 0) + cut.passes
         return total
+
+
+def outline(launch: Launch) -> tuple[Shortened, ...]:
+    """Return every class of a launch cut short; equal short programs are one object."""
+    if "outline" not in launch.memo:
+        programs: dict[TileProgram, TileProgram] = {}
+        shorts = []
+        for cta_class in launch.classes:
+            short = shorten(cta_class.program, cta_class.env)
+            program = programs.setdefault(short.program, short.program)
+            shorts.append(Shortened(program, short.cuts))
+        launch.memo["outline"] = tuple(shorts)
+    found: tuple[Shortened, ...] = launch.memo["outline"]
+    return found
 
 
 def shorten(

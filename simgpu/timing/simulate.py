@@ -52,15 +52,15 @@ def _fast(
     capacity = machine.shared_by(min(ctas, sms))
     times = SmTimes(machine, dtype, misses, capacity)
     most = min(slots, math.ceil(ctas / sms))
-    together = [times.life(c, most) for c in launch.classes]
+    together = times.lives(launch, most)
     if len(launch.classes) == 1:
         waves, rest = divmod(ctas, slots * sms)
-        last = times.life(launch.classes[0], math.ceil(rest / sms)) if rest else Life(0.0, {})
+        last = times.life(launch, 0, math.ceil(rest / sms)) if rest else Life(0.0, {})
         end = waves * together[0].cycles + last.cycles
         residence = (ctas - rest) * together[0].cycles + rest * last.cycles
         served = Life(0.0, {}).plus(together[0], ctas - rest).plus(last, rest)
         return end, residence, served.time
-    alone = [times.life(c, 1) for c in launch.classes]
+    alone = times.lives(launch, 1)
     slowdown = _slowdown(alone, together, most)
     loads = [
         split_life(a.cycles, b.cycles, slowdown[most]) for a, b in zip(alone, together, strict=True)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import simpy
 
-from simgpu.timing.shorten import FEW, shorten
+from simgpu.timing.shorten import FEW, outline, shorten
 from simgpu.timing.sm import JobBook, Sm, Span, check_finished
 
 if TYPE_CHECKING:
     from simgpu.cost.jobs import MissRates
     from simgpu.hardware.machine import Machine
-    from simgpu.program.program import CtaClass, TileProgram
+    from simgpu.program.program import CtaClass, Launch, TileProgram
     from simgpu.timing.shorten import Kind
 
 #: Passes kept of a long loop to measure the time of one more than ``FEW``.
@@ -52,14 +52,18 @@ class SmTimes:
     ) -> None:
         self._machine, self._dtype, self._misses = machine, dtype, misses
         self._capacity, self._limited = capacity, limited
-        self._lives: dict[tuple[TileProgram, int], Life] = {}
+        self._lives: dict[tuple[int, int], Life] = {}
+        self._kept: list[TileProgram] = []  # so that ids stay theirs
         self._passes: dict[tuple[Kind, int], Life] = {}
 
-    def life(self, cta_class: CtaClass, residents: int) -> Life:
-        """Return the life of a CTA of this class among ``residents`` of its kind."""
-        program, env = cta_class.program, cta_class.env
-        short = shorten(program, env)
-        life = self._simulated(short.program, env, residents)
+    def lives(self, launch: Launch, residents: int) -> list[Life]:
+        """Return the life of a CTA of each class among ``residents`` of its kind."""
+        return [self.life(launch, number, residents) for number in range(len(launch.classes))]
+
+    def life(self, launch: Launch, number: int, residents: int) -> Life:
+        """Return the life of a CTA of class ``number`` among ``residents`` of its kind."""
+        short, cta_class = outline(launch)[number], launch.classes[number]
+        life = self._simulated(short.program, cta_class.env, residents)
         for kind, removed in short.removed.items():
             life = life.plus(self._one_pass(cta_class, kind, residents), removed)
         return life
@@ -76,9 +80,11 @@ class SmTimes:
         return known
 
     def _simulated(self, program: TileProgram, env: dict[str, int], residents: int) -> Life:
-        known = self._lives.get((program, residents))
+        known = self._lives.get((id(program), residents))
         if known is None:
-            known = self._lives[program, residents] = self.simulate(program, env, residents)
+            self._kept.append(program)
+            known = self.simulate(program, env, residents)
+            self._lives[id(program), residents] = known
         return known
 
     def simulate(

@@ -1,0 +1,155 @@
+"""Prediction beside measurement: signed errors of every metric, by regime, worst first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from simgpu.errors import SimgpuError
+from simgpu.front import run
+from simgpu.validation.replay import COUNTERS, SPILLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from simgpu.hardware.profile import Profile
+    from simgpu.result.run import Run
+    from simgpu.validation.replay import Measured
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One measured run and what was predicted for it, by metric; or why it was not."""
+
+    measured: Measured
+    predicted: dict[str, float]
+    refused: str | None = None
+
+    def error(self, metric: str) -> float | None:
+        """Return predicted / measured - 1, or None where either lacks the metric."""
+        was, is_ = self.measured.counters.get(metric), self.predicted.get(metric)
+        return None if not was or is_ is None else is_ / was - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """Errors of one metric over some runs: mean absolute, bias, worst and where."""
+
+    metric: str
+    regime: str
+    runs: int
+    mean: float
+    bias: float
+    worst: float
+    worst_run: str
+
+
+@dataclass(frozen=True, slots=True)
+class TileChoice:
+    """How well predictions rank the tiles of one problem.
+
+    ``regret`` is how much slower the tile predicted best is than the one measured best.
+    """
+
+    problem: str
+    tiles: int
+    spearman: float
+    regret: float
+
+
+def compare(
+    measured: Iterable[Measured],
+    gpu: str | Profile | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[Compared]:
+    """Predict every run, given the registers and shared bytes that its compiler found."""
+    compared = []
+    for number, m in enumerate(measured):
+        try:
+            result = run(
+                m.schedule, m.problem, gpu or m.gpu, params=m.params, resources=m.resources
+            )
+            compared.append(Compared(m, metrics(result)))
+        except SimgpuError as error:
+            compared.append(Compared(m, {}, str(error)))
+        if progress:
+            progress(number + 1)
+    return compared
+
+
+def metrics(result: Run) -> dict[str, float]:
+    """Return what a run predicts, by the names of the measured counters."""
+    data = result.to_dict()
+    counts, instructions = data["counts"], data["counts"]["instructions"]
+    named: dict[str, Any] = {
+        **{k: counts[k] for k in COUNTERS if k in counts and k != "instructions"},
+        **{k: instructions[k] for k in ("mufu", "fma", "alu", "lsu", "tensor")},
+        "instructions": instructions["total"],
+        "cycles": result.cycles,
+        "ctas_per_sm": result.longest.occupancy.ctas_per_sm,
+    }
+    return {k: float(v) for k, v in named.items()}
+
+
+def regime(c: Compared) -> str:
+    """Return the kind of run that a comparison belongs to."""
+    m = c.measured
+    if m.spills > SPILLS:
+        return f"{m.schedule}, spills"
+    return m.schedule
+
+
+def table(
+    compared: Sequence[Compared], by: Callable[[Compared], str] = regime
+) -> list[ErrorRow]:
+    """Return one row a metric and regime, metrics in the order of ``COUNTERS``."""
+    rows = []
+    for metric in COUNTERS:
+        groups: dict[str, list[tuple[float, str]]] = {}
+        for c in compared:
+            error = c.error(metric)
+            if error is not None:
+                groups.setdefault(by(c), []).append((error, c.measured.label))
+        for name, errors in sorted(groups.items()):
+            values = [e for e, _ in errors]
+            worst, where = max(errors, key=lambda e: abs(e[0]))
+            mean = fmean(map(abs, values))
+            rows.append(ErrorRow(metric, name, len(values), mean, fmean(values), worst, where))
+    return rows
+
+
+def tile_choice(compared: Sequence[Compared]) -> list[TileChoice]:
+    """Return how tiles are ranked for each problem with at least four of them (no spilling ones)."""
+    groups: dict[tuple[Any, str], list[Compared]] = {}
+    for c in compared:
+        if c.predicted and c.measured.spills <= SPILLS:
+            groups.setdefault((c.measured.problem, c.measured.schedule), []).append(c)
+    choices = []
+    for runs in groups.values():
+        if len(runs) < 4:
+            continue
+        predicted = [c.predicted["cycles"] for c in runs]
+        was = [c.measured.counters["cycles"] for c in runs]
+        chosen = was[predicted.index(min(predicted))]
+        label = " ".join(runs[0].measured.label.split()[:4])
+        choices.append(
+            TileChoice(label, len(runs), _spearman(predicted, was), chosen / min(was) - 1.0)
+        )
+    return choices
+
+
+def _spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the rank correlation (no ties to speak of among cycle counts)."""
+    ranks = [_ranks(a), _ranks(b)]
+    n = len(a)
+    squares = sum((x - y) ** 2 for x, y in zip(*ranks, strict=True))
+    return 1.0 - 6.0 * squares / (n * (n * n - 1))
+
+
+def _ranks(values: Sequence[float]) -> list[int]:
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    ranks = [0] * len(values)
+    for rank, i in enumerate(order):
+        ranks[i] = rank
+    return ranks

@@ -1,0 +1,182 @@
+"""Committed measurements as inputs of a prediction: schedule, problem, resources, and counters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgpu.errors import MeasureError
+from simgpu.problem import Attention
+from simgpu.validation.records import Measurement, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Registers a thread beyond which a run counts as one that spills.
+SPILLS = 10
+
+#: Counters by the names of our records, for one launch.
+COUNTERS = {
+    "cycles": "sm__cycles_elapsed.max",
+    "hbm_read_bytes": "dram__bytes_read.sum",
+    "hbm_write_bytes": "dram__bytes_write.sum",
+    "l2_read_bytes": "lts__t_sectors_op_read.sum",
+    "l2_write_bytes": "lts__t_sectors_op_write.sum",
+    "smem_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "mufu": "smsp__inst_executed_pipe_xu.sum",
+    "fma": "smsp__inst_executed_pipe_fma.sum",
+    "alu": "smsp__inst_executed_pipe_alu.sum",
+    "lsu": "smsp__inst_executed_pipe_lsu.sum",
+    "tensor": "sm__inst_executed_pipe_tensor.sum",
+    "instructions": "smsp__inst_executed.sum",
+    "ctas_per_sm": "occupancy",
+}
+SECTOR_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One measured run of a kernel that one of our schedules describes.
+
+    ``counters`` are summed over launches, by the keys of ``COUNTERS``; ``registers`` and ``shared``
+    bytes are the compiler's, for a single launch.
+    """
+
+    set: str
+    gpu: str
+    schedule: str
+    params: dict[str, Any]
+    problem: Attention
+    registers: int | None
+    shared_bytes: int | None
+    spills: int
+    counters: dict[str, float] = field(hash=False)
+
+    @property
+    def resources(self) -> dict[str, int] | None:
+        """What the compiler found, as ``simgpu.run`` takes it."""
+        if self.registers is None or self.shared_bytes is None:
+            return None
+        return {"registers": self.registers, "shared_bytes": self.shared_bytes}
+
+    @property
+    def label(self) -> str:
+        """Problem and parameters, short."""
+        p, k = self.problem, self.params
+        heads = f"{p.heads_q}" if p.group == 1 else f"{p.heads_q}/{p.heads_kv}"
+        seq = f"{p.seq_q}" if p.seq_q == p.seq_kv else f"{p.seq_q}:{p.seq_kv}"
+        tile = f"{k.get('block_m')}x{k.get('block_n')} w{k.get('warps')} s{k.get('stages')}"
+        return f"{self.schedule} {p.batch}x{heads}x{seq} d{p.head_dim} {p.mask} {tile}"
+
+
+def measured_sets() -> list[str]:
+    """Return the GPUs that committed measurements are of."""
+    root = files("simgpu") / "validation" / "measured"
+    return sorted(x.name for x in root.iterdir() if x.is_dir())
+
+
+def committed(gpu: str = "h200_sxm") -> list[Measured]:
+    """Return all committed runs of a GPU that a schedule of ours describes, with counters."""
+    root = Path(str(files("simgpu") / "validation" / "measured" / gpu))
+    found = list(_tile_sweep(root / "triton_fa2_counters.json", gpu))
+    return found + list(from_records(root / "runs.jsonl", gpu))
+
+
+def from_records(path: Path, gpu: str) -> Iterator[Measured]:
+    """Yield the runs of a JSON-lines file of `simgpu measure` that can be predicted."""
+    for record in read(path):
+        if record.status == "ok" and record.kernel.name in ("fa2", "fa1", "standard"):
+            counters = _summed(record)
+            if counters:
+                yield _from_record(record, counters, gpu, path.stem)
+
+
+def _from_record(
+    record: Measurement, counters: dict[str, float], gpu: str, origin: str
+) -> Measured:
+    p, k = record.problem, record.kernel
+    problem = Attention(
+        batch=p.batch,
+        heads_q=p.heads_q,
+        heads_kv=p.heads_kv,
+        seq_q=p.seq_q,
+        seq_kv=p.seq_kv,
+        head_dim=p.head_dim,
+        dtype=p.dtype,
+        causal=p.mask == "causal",
+    )
+    params = dict(k.params)
+    return Measured(
+        origin,
+        gpu,
+        k.name,
+        params,
+        problem,
+        k.registers if not record.launches else None,
+        k.shared_bytes if not record.launches else None,
+        max([k.spills or 0, *(x.spills or 0 for x in record.launches)]),
+        counters,
+    )
+
+
+def _summed(record: Measurement) -> dict[str, float]:
+    parts = [record.counters] if record.counters else [x.counters for x in record.launches]
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, value in (part or {}).items():
+            total[name] = total.get(name, 0.0) + value
+    if not total:
+        return {}
+    if len(parts) > 1:
+        for name in [n for n in total if n.startswith("launch__")]:
+            del total[name]
+    return _named(total)
+
+
+def _named(raw: dict[str, float]) -> dict[str, float]:
+    found = {key: raw[name] for key, name in COUNTERS.items() if name in raw}
+    for key in ("l2_read_bytes", "l2_write_bytes"):
+        if key in found:
+            found[key] *= SECTOR_BYTES
+    limits = [v for n, v in raw.items() if n.startswith("launch__occupancy_limit")]
+    if limits:
+        found["ctas_per_sm"] = min(limits)
+    return found
+
+
+def _tile_sweep(path: Path, gpu: str) -> Iterator[Measured]:
+    """Yield the runs of the first sweep over tiles, which has its own layout."""
+    try:
+        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    except (OSError, ValueError, KeyError) as error:
+        raise MeasureError(f"{path}: cannot be read: {error}") from error
+    for run in runs:
+        p, k = run["problem"], run["kernel"]
+        problem = Attention(
+            batch=p["batch"],
+            heads_q=p["heads"],
+            seq_q=p["seqlen"],
+            head_dim=p["head_dim"],
+            dtype=p["dtype"],
+            causal=p["causal"],
+        )
+        params = {
+            "block_m": k["block_m"],
+            "block_n": k["block_n"],
+            "warps": k["num_warps"],
+            "stages": k["num_stages"],
+        }
+        yield Measured(
+            "tile sweep",
+            gpu,
+            "fa2",
+            params,
+            problem,
+            k["registers"],
+            k["shared_bytes"],
+            k["spilled_registers"],
+            _named(run["counters"]),
+        )
