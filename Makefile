@@ -31,6 +31,8 @@ setup: $(BIN)/simgpu
 run: setup
 	$(BIN)/simgpu run fa2 --gpu h200 --batch 4 --heads 32 --seqlen 4096 --head-dim 128
 
+# BLAS threads of tests that run side by side only wait for each other
+test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto -m "not gpu and not kernels and not perf" tests
 
@@ -43,7 +45,9 @@ lint: $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-wheel-test: $(VENV)/.test
+wheel-# BLAS threads of tests that run side by side only wait for each other
+test: export OPENBLAS_NUM_THREADS = 1
+test: $(VENV)/.test
 	$(BIN)/python tests/wheel_test.py
 
 perf: $(VENV)/.test

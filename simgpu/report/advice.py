@@ -56,7 +56,8 @@ class Advice:
         """The busiest level of memory, and HBM bytes against the least possible."""
         ratio = self._remedies.beyond_compulsory()
         moved = f"HBM moves {ratio:.2f} × the bytes of Q, K, V and O"
-        return f"{self._busiest(MEMORY, 'level of memory')} {moved}."
+        stays = "; what is written last stays in L2" if ratio < 0.99 else ""
+        return f"{self._busiest(MEMORY, 'level of memory')} {moved}{stays}."
 
     def occupancy(self) -> str:
         """Which resource allows the fewest CTAs."""
@@ -126,7 +127,8 @@ def provenance(run: Run, top: Record) -> str:
     total, assumed = sum(numbers.values()), numbers.get("assumed", 0)
     parts = [f"clock {run.clock_mhz:,.0f} MHz ({run.provenance.get('clock', 'fixed')})"]
     parts.append(f"{run.mix} instruction mix")
-    parts.append(f"{assumed} of {total} profile numbers are assumed, {numbers['fitted']} fitted")
+    fitted = numbers.get("fitted", 0)
+    parts.append(f"{assumed} of {total} profile numbers are assumed, {fitted} fitted")
     estimated = [r for r in top["launches"] if r["registers_estimated"]]
     if estimated:
         registers = ", ".join(f"{r['registers']} ({r['name']})" for r in estimated)

@@ -69,7 +69,7 @@ def profile(p: Profile, *, sources: bool) -> str:
             ("number", "value", "kind", "meaning"),
             cells,
             right=("value",),
-            least={"number": 37},
+            firm=("number", "kind"),
         )
         return f"{head}\n\n{body}"
     kinds = {row.kind: sum(other.kind == row.kind for other in rows) for row in rows}
@@ -93,7 +93,7 @@ def schedules(found: Mapping[str, type[Any]]) -> str:
         (d["name"], d["summary"], ", ".join(f"{k}={v}" for k, v in d["params"].items()))
         for d in schedules_data(found)
     ]
-    return table(("name", "schedule", "parameters"), rows, least={"name": 8})
+    return table(("name", "schedule", "parameters"), rows, firm=("name",))
 
 
 def schedules_data(found: Mapping[str, type[Any]]) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def program_of_cta(recording: Recording, number: int) -> str:
 def verdicts(found: Sequence[Verdict]) -> str:
     """Return one line for each law and problem."""
     rows = [(v.status, v.law, v.problem, v.detail) for v in found]
-    return table(("", "law", "problem", "what was found"), rows, least={"law": 9, "problem": 30})
+    return table(("", "law", "problem", "what was found"), rows, firm=("", "law", "problem"))
 
 
 def verdicts_data(found: Sequence[Verdict]) -> list[dict[str, Any]]:

@@ -21,18 +21,22 @@ def table(
     rows: Iterable[Sequence[str]],
     *,
     right: Iterable[str] = (),
+    firm: Iterable[str] = (),
     least: Mapping[str, int] | None = None,
 ) -> str:
     """Return a table of at most ``WIDTH`` columns of text, without colour.
 
     Columns in ``right`` are aligned to the right; ``least`` gives columns a width from which they
-    grow. What is too long goes on in the next line.
+    grow. What is too long goes on in the next line, except in ``firm`` columns.
     """
-    to_right, widths = set(right), least or {}
+    to_right, kept, widths = set(right), set(firm), least or {}
     made = Table(box=box.SIMPLE_HEAD, header_style="", pad_edge=False)
     for name in columns:
         justify: Literal["left", "right"] = "right" if name in to_right else "left"
-        made.add_column(name, justify=justify, min_width=widths.get(name), overflow="fold")
+        width = widths.get(name)
+        made.add_column(
+            name, justify=justify, min_width=width, no_wrap=name in kept, overflow="fold"
+        )
     for row in rows:
         made.add_row(*map(_literal, row))
     out = io.StringIO()

@@ -39,7 +39,7 @@ MEMORY = ("smem", "l1", "l2", "hbm")
 
 def whole(value: float) -> str:
     """Return a number with separators and no fraction; a very large one with four digits."""
-    return f"{value:,.0f}" if value < 1e12 else f"{value:.3e}"
+    return f"{value:,.0f}" if value < 1e9 else f"{value:.3e}"
 
 
 def percent(share: float) -> str:
