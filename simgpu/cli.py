@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ELSEWHERE = {
     "compile": ("simgpu.compiled.command", "compile_command"),
     "measure": ("simgpu.validation.measure", "measure_command"),
+    "validate": ("simgpu.validation.command", "validate_command"),
 }
 
 

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from simgpu.cost.registers import estimated_registers
 from simgpu.errors import SimgpuError
 from simgpu.front import run
+from simgpu.hardware.load import load_profile
+from simgpu.program.record import record
+from simgpu.read.bound import longest
+from simgpu.schedules import make_schedule
 from simgpu.validation.replay import COUNTERS, SPILLS
 
 if TYPE_CHECKING:
@@ -70,7 +75,7 @@ def compare(
             result = run(
                 m.schedule, m.problem, gpu or m.gpu, params=m.params, resources=m.resources
             )
-            compared.append(Compared(m, metrics(result)))
+            compared.append(Compared(m, {**metrics(result), **_registers(m, gpu or m.gpu)}))
         except SimgpuError as error:
             compared.append(Compared(m, {}, str(error)))
         if progress:
@@ -92,6 +97,14 @@ def metrics(result: Run) -> dict[str, float]:
     return {k: float(v) for k, v in named.items()}
 
 
+def _registers(m: Measured, gpu: str | Profile) -> dict[str, float]:
+    """Return the registers that are estimated where the compiler is not asked."""
+    profile = load_profile(gpu) if isinstance(gpu, str) else gpu
+    launches = record(make_schedule(m.schedule, m.params), m.problem).launches
+    program = launches[0].classes[longest(launches[0])].program
+    return {"registers": float(estimated_registers(program, profile))}
+
+
 def regime(c: Compared) -> str:
     """Return the kind of run that a comparison belongs to."""
     m = c.measured
@@ -100,9 +113,7 @@ def regime(c: Compared) -> str:
     return m.schedule
 
 
-def table(
-    compared: Sequence[Compared], by: Callable[[Compared], str] = regime
-) -> list[ErrorRow]:
+def table(compared: Sequence[Compared], by: Callable[[Compared], str] = regime) -> list[ErrorRow]:
     """Return one row a metric and regime, metrics in the order of ``COUNTERS``."""
     rows = []
     for metric in COUNTERS:
@@ -120,7 +131,7 @@ def table(
 
 
 def tile_choice(compared: Sequence[Compared]) -> list[TileChoice]:
-    """Return how tiles are ranked for each problem with at least four of them (no spilling ones)."""
+    """Return how tiles are ranked for each problem that has four of them; none that spill."""
     groups: dict[tuple[Any, str], list[Compared]] = {}
     for c in compared:
         if c.predicted and c.measured.spills <= SPILLS:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgpu.errors import MeasureError
+from simgpu.errors import MeasureError, UnknownNameError
 from simgpu.problem import Attention
 from simgpu.validation.records import Measurement, read
 
@@ -33,8 +33,15 @@ COUNTERS = {
     "tensor": "sm__inst_executed_pipe_tensor.sum",
     "instructions": "smsp__inst_executed.sum",
     "ctas_per_sm": "occupancy",
+    "registers": "launch__registers_per_thread",
 }
 SECTOR_BYTES = 32
+
+#: What a measured kernel does that its parameters do not say: our FA1 in Triton splits rows over
+#: its warps, and begins in registers.
+AS_MEASURED: dict[str, dict[str, Any]] = {
+    "fa1": {"warp_partition": "split-q", "initial": "registers"}
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +79,19 @@ class Measured:
         return f"{self.schedule} {p.batch}x{heads}x{seq} d{p.head_dim} {p.mask} {tile}"
 
 
-def measured_sets() -> list[str]:
-    """Return the GPUs that committed measurements are of."""
-    root = files("simgpu") / "validation" / "measured"
-    return sorted(x.name for x in root.iterdir() if x.is_dir())
-
-
 def committed(gpu: str = "h200_sxm") -> list[Measured]:
     """Return all committed runs of a GPU that a schedule of ours describes, with counters."""
     root = Path(str(files("simgpu") / "validation" / "measured" / gpu))
     found = list(_tile_sweep(root / "triton_fa2_counters.json", gpu))
     return found + list(from_records(root / "runs.jsonl", gpu))
+
+
+def schedules_of(measured: list[Measured], name: str) -> list[Measured]:
+    """Return the runs of one schedule; UnknownNameError when there are none."""
+    found = [m for m in measured if m.schedule == name]
+    if not found:
+        raise UnknownNameError("measured schedule", name, {m.schedule for m in measured})
+    return found
 
 
 def from_records(path: Path, gpu: str) -> Iterator[Measured]:
@@ -108,7 +117,7 @@ def _from_record(
         dtype=p.dtype,
         causal=p.mask == "causal",
     )
-    params = dict(k.params)
+    params = {**k.params, **AS_MEASURED.get(k.name, {})}
     return Measured(
         origin,
         gpu,

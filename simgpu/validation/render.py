@@ -1,0 +1,65 @@
+"""Error tables as text."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from simgpu.report.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simgpu.validation.compare import Compared, ErrorRow, TileChoice
+
+
+def render_errors(rows: Sequence[ErrorRow]) -> str:
+    """Return one line a metric and regime: mean absolute error, bias, worst and its run."""
+    lines = [
+        (
+            row.metric,
+            row.regime,
+            str(row.runs),
+            _percent(row.mean, sign=False),
+            _percent(row.bias),
+            _percent(row.worst),
+            row.worst_run,
+        )
+        for row in rows
+    ]
+    right = ("runs", "mean", "bias", "worst")
+    return table(("metric", "runs of", *right, "worst run"), lines, right=right)
+
+
+def render_choices(choices: Sequence[TileChoice]) -> str:
+    """Return how well tiles are ranked, problem by problem, and the mean."""
+    lines = [
+        (c.problem, str(c.tiles), f"{c.spearman:.2f}", _percent(c.regret, sign=False))
+        for c in sorted(choices, key=lambda c: -c.regret)
+    ]
+    mean = fmean(c.spearman for c in choices), fmean(c.regret for c in choices)
+    lines.append(("mean", "", f"{mean[0]:.2f}", _percent(mean[1], sign=False)))
+    right = ("tiles", "Spearman", "regret")
+    return table(("tile choice", *right), lines, right=right)
+
+
+def render_runs(compared: Sequence[Compared]) -> str:
+    """Return the cycles of each run, worst first."""
+    known = [(c.error("cycles"), c) for c in compared]
+    lines = [
+        (
+            c.measured.label,
+            f"{c.measured.counters['cycles']:,.0f}",
+            f"{c.predicted['cycles']:,.0f}",
+            _percent(error),
+        )
+        for error, c in sorted(known, key=lambda x: -abs(x[0] or 0.0))
+        if error is not None
+    ]
+    lines += [(c.measured.label, "", "", c.refused) for c in compared if c.refused]
+    right = ("measured", "predicted", "error")
+    return table(("run", *right), lines, right=right)
+
+
+def _percent(share: float, *, sign: bool = True) -> str:
+    return f"{100 * share:{'+' if sign else ''}.1f} %"
