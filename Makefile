@@ -45,9 +45,7 @@ lint: $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-wheel-# BLAS threads of tests that run side by side only wait for each other
-test: export OPENBLAS_NUM_THREADS = 1
-test: $(VENV)/.test
+wheel-test: $(VENV)/.test
 	$(BIN)/python tests/wheel_test.py
 
 perf: $(VENV)/.test
