@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 def estimated_registers(program: TileProgram, profile: Profile) -> int:
     """Return registers a thread, the mean over warps where roles differ (setmaxnreg).
 
+    Warps that set their own registers share what the CTA was given at launch, which the hardware
+    rounds up to whole groups of four warps, one for each quarter of the SM.
     Every tile that a role touches in registers is taken to be live; 16-bit copies of 32-bit tiles
     reuse their registers. Capped at what a thread may have: beyond, a compiler spills.
     """
     total = sum(role.warps * _of_role(role, profile) for role in program.roles)
-    return math.ceil(total / program.warps)
+    warps, group = program.warps, profile.occupancy.sub_partitions
+    if any(role.registers is not None for role in program.roles):
+        warps = math.ceil(warps / group) * group
+    return math.ceil(total / warps)
 
 
 def _of_role(role: Role, profile: Profile) -> float:

@@ -58,7 +58,7 @@ def cases(draw: st.DrawFn, name: str) -> Case:
 
 
 def executions(launch: Launch) -> Iterator[tuple[Op, Role, dict[str, int], dict[str, int]]]:
-    """Every operation of every CTA, with its variables and the CTA's coordinates: the naive walk."""
+    """The naive walk: every operation of every CTA, its variables and the CTA's coordinates."""
     for at in launch.grid.coordinates():
         cta_class = launch.classes[launch.class_of(at)]
         for role in cta_class.program.roles:

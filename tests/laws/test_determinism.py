@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from simgpu.front import run
 from simgpu.problem import Attention
 from simgpu.program.record import record
 from simgpu.read.numeric import run_numeric
@@ -56,3 +58,36 @@ def test_interleavings_do_not_depend_on_the_process():
         return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True).stdout
 
     assert interleavings("1") == interleavings("2") != b""
+
+
+# Prints predictions, fast and exact.
+PREDICTIONS = """
+from tests.laws.test_determinism import predictions
+
+print(predictions())
+"""
+
+PREDICTED = Attention(batch=1, heads_q=2, heads_kv=1, seq_q=90, seq_kv=133, head_dim=64, window=59)
+
+
+def prediction(schedule, exact):
+    return json.dumps(run(schedule, PREDICTED, "h200", exact=exact).to_dict())
+
+
+def predictions():
+    return "\n".join(prediction(SMALL[name], exact) for name in SMALL for exact in (False, True))
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["fast", "exact"])
+@pytest.mark.parametrize("schedule", SMALL.values(), ids=SMALL)
+def test_predicting_twice_gives_the_same_bytes(schedule, exact):
+    assert prediction(schedule, exact) == prediction(schedule, exact)
+
+
+def test_predictions_do_not_depend_on_the_process():
+    def elsewhere(hash_seed):
+        env = os.environ | {"PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", PREDICTIONS]
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True).stdout
+
+    assert elsewhere("1").decode().strip() == elsewhere("2").decode().strip() == predictions()
