@@ -1,4 +1,4 @@
-"""Law 4: every role's life is spans without gap or overlap: work, or a stall with a named reason."""
+"""Law 4: spans tile the life of every role: work, or a stall with a named reason."""
 
 from __future__ import annotations
 
