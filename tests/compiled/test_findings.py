@@ -6,7 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from simgpu.cli import app
 from simgpu.compiled import mix as mix_module
 from simgpu.compiled import report
 from simgpu.compiled.aot import CompiledKernel
@@ -258,3 +260,15 @@ def test_spills_are_counted_as_triton_counts_them():
     kernel = replace(TWO_LOOPS, stack_bytes=80)
     assert isinstance(kernel, CompiledKernel)
     assert kernel.spills == 20
+
+
+@pytest.mark.usefixtures("compiled_for")
+def test_the_command_prints_the_report():
+    runner = CliRunner()
+    said = runner.invoke(app, ["compile", "fa2", "--gpu", "a100", "--gpu", "h100", "--lint"])
+    assert said.exit_code == 0, said.output
+    assert "h100_sxm5 forward: 1.5× the tensor work" in said.output
+    said = runner.invoke(app, ["compile", "fa2", "--gpu", "h100", "--json"])
+    assert json.loads(said.output)["readings"][0]["registers"] == 66
+    said = runner.invoke(app, ["compile", "nowhere.py:k", "--gpu", "h100"])
+    assert said.exit_code == 2
