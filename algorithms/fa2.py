@@ -59,7 +59,10 @@ class FlashAttention2:
     def _pipelined(
         self, p: Attention, cta: Cta, w: RoleBuilder, q: View, rows: SoftmaxRows
     ) -> None:
-        """Keep ``stages`` tiles in flight; the next loads are issued behind PV, at a pass's end."""
+        """Keep ``stages`` tiles in flight; the next loads are issued behind PV, at a pass's end.
+
+        One wait at the top of a pass is for K and V both: Triton commits and waits once a pass.
+        """
         bm, bn, d = self.block_m, self.block_n, padded(p.head_dim)
         k = cta.ring("k", (bn, d), p.dtype, stages=self.stages)
         v = cta.ring("v", (bn, d), p.dtype, stages=self.stages)
@@ -72,12 +75,13 @@ class FlashAttention2:
             for j in w.pipelined(blocks, load, ahead=self.stages - 1):
                 w.wait_mma()
                 w.release(v)
-                w.mma(rows.s, q, w.take(k).T, accumulate=False)
+                k_j, v_j = w.take(k), w.take(v)
+                w.mma(rows.s, q, k_j.T, accumulate=False)
                 w.wait_mma()
                 w.release(k)
                 rows.maximum(w, p.tile_mask(cta.m, bm, j, bn) if blocks.masked else None)
                 rows.softmax(w)
-                w.mma(rows.o, rows.p, w.take(v))
+                w.mma(rows.o, rows.p, v_j)
 
     def _plain(self, p: Attention, cta: Cta, w: RoleBuilder, q: View, rows: SoftmaxRows) -> None:
         """Load through registers: K exposed at the top of a pass, V under QKᵀ, into one tile."""

@@ -35,7 +35,7 @@ class Machine:
         clock = clock_mhz or profile.device.sustained_mhz
         rates, memory, sms = profile.rates, profile.memory, profile.device.sm_count
         hbm = gb_per_s_to_bytes_per_cycle(memory.hbm_sustained_gb_per_s, clock)
-        l2 = min(rates.l2_bytes, memory.l2_bandwidth_bytes_per_clock / sms)
+        l2 = min(rates.l2_bytes, _l2_bytes_served(profile) / sms)
         capacity = (
             1.0,  # tensor demand is in cycles, since rates differ by dtype
             rates.mufu_instructions,
@@ -62,6 +62,19 @@ class Machine:
 
     def shared_by(self, sms: int) -> tuple[float, ...]:
         """Return one SM's capacities while only ``sms`` of the SMs have work."""
-        rates, memory = self.profile.rates, self.profile.memory
-        l2 = min(rates.l2_bytes, memory.l2_bandwidth_bytes_per_clock / sms)
+        rates = self.profile.rates
+        l2 = min(rates.l2_bytes, _l2_bytes_served(self.profile) / sms)
         return (*self.capacity[:L2], l2, min(self.hbm_bytes_per_cycle / sms, rates.l2_bytes))
+
+
+def coalesced_share(profile: Profile) -> float:
+    """Return the share of read requests that pass the coalescer when neighbours run in step."""
+    group, joined = profile.memory.coalescer_group_sms, profile.memory.coalescer_joined_share
+    if group is None or joined is None:
+        return 1.0
+    return 1.0 - (1.0 - 1.0 / group) * joined
+
+
+def _l2_bytes_served(profile: Profile) -> float:
+    """Return the bytes a cycle that L2 delivers to all SMs, those that one read gives to two."""
+    return profile.memory.l2_bandwidth_bytes_per_clock / coalesced_share(profile)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.cost.instructions import instructions, wavefronts
 from simgpu.cost.jobs import MissRates, jobs
-from simgpu.hardware.machine import UNITS
+from simgpu.hardware.machine import UNITS, coalesced_share
 from simgpu.program.mix import Mix
 from simgpu.program.ops import Copy
 from simgpu.read.count import count_launch
@@ -131,11 +131,6 @@ def _coalesced(launch: Launch, machine: Machine) -> float:
     Neighbouring SMs that run the same program ask for the same tiles at nearly the same time; a
     measured share of their requests is served by one read.
     """
-    memory = machine.profile.memory
-    group, joined = memory.coalescer_group_sms, memory.coalescer_joined_share
-    if group is None or joined is None:
-        return 1.0
-    alike = max(len(c.points) for c in launch.classes) / max(
-        1, math.prod(launch.grid.work_axes.values())
-    )
-    return 1.0 - (1.0 - 1.0 / group) * joined * alike
+    combinations = math.prod(launch.grid.work_axes.values())
+    alike = max(len(c.points) for c in launch.classes) / combinations
+    return 1.0 - (1.0 - coalesced_share(machine.profile)) * alike

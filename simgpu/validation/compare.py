@@ -154,7 +154,7 @@ def _spearman(a: Sequence[float], b: Sequence[float]) -> float:
     """Return the rank correlation (no ties to speak of among cycle counts)."""
     ranks = [_ranks(a), _ranks(b)]
     n = len(a)
-    squares = sum((x - y) ** 2 for x, y in zip(*ranks, strict=True))
+    squares: float = sum((x - y) ** 2 for x, y in zip(*ranks, strict=True))
     return 1.0 - 6.0 * squares / (n * (n * n - 1))
 
 
