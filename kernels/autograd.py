@@ -15,7 +15,11 @@ FORWARD = {"fa2": fa2.forward, "fa1": fa1.forward, "standard": standard.forward}
 _FIXED = {"q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv", "causal", "scale"}
 
 
-class _Attention(torch.autograd.Function):  # type: ignore[misc]
+# Any, so that type checking says the same with torch installed and without.
+_Function: Any = torch.autograd.Function
+
+
+class _Attention(_Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, q, k, v, causal, scale, impl, params, backward):
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()

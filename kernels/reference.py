@@ -91,7 +91,7 @@ def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
     """‖got − want‖ / ‖want‖ of the worst head of (batch, heads, ...); NaN counts as infinite."""
     got, want = (
         got.detach().double().flatten(2).flatten(0, 1),
-        want.double().flatten(2).flatten(0, 1),
+        want.detach().double().flatten(2).flatten(0, 1),
     )
     size = want.norm(dim=1)
     off = (got - want).norm(dim=1)

@@ -39,9 +39,9 @@ def method() -> Method:
     versions = {"torch": torch.__version__, "triton": triton.__version__}
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
-    cudnn = torch.backends.cudnn.version()
-    if cudnn:
-        versions["cudnn"] = str(cudnn)
+    cudnn: Any = torch.backends.cudnn
+    if cudnn.version():
+        versions["cudnn"] = str(cudnn.version())
     device = torch.cuda.get_device_properties(0)
     return Method(
         gpu=f"{device.name}, {device.multi_processor_count} SMs",
@@ -140,12 +140,13 @@ def count_point(point: Point, bench: cases.Bench) -> None:
         torch.cuda.synchronize()
     except Exception as error:
         failed = error
-    torch.cuda.profiler.start()
+    profiler: Any = torch.cuda.profiler
+    profiler.start()
     stamp.stamp()
     if case is not None and failed is None:
         case.launch()
     torch.cuda.synchronize()
-    torch.cuda.profiler.stop()
+    profiler.stop()
     if failed is not None:
         raise failed
 
