@@ -143,15 +143,19 @@ def _side(
 
 
 def _reach(listing: Listing, heads: set[int]) -> list[frozenset[int]]:
-    """Return for each position, and the end, the loop heads on some forward path from it."""
+    """Return for each position, and the end, the loop heads on some forward path from it.
+
+    Code behind the last EXIT, where a warp waits for a barrier, leads back to where it came from.
+    """
     code, jumps = listing.instructions, listing.jumps
+    last_exit = max((i for i, x in enumerate(code) if x.base == "EXIT"), default=len(code))
     none: frozenset[int] = frozenset()
     reach = [none] * (len(code) + 1)
-    for at in range(len(code) - 1, -1, -1):
+    for at in [*range(len(code) - 1, -1, -1), *range(len(code) - 1, last_exit, -1)]:
         x, goal = code[at], jumps.get(at, -1)
         ends = (goal >= 0 or x.base == "EXIT") and not x.conditional
         found = none if ends else reach[at + 1]
-        if goal > at:
+        if goal > at or (goal >= 0 and at > last_exit):
             found |= reach[goal]
         reach[at] = found | {at} if at in heads else found
     return reach

@@ -15,6 +15,7 @@ from simgpu.compiled.job import file_job
 from simgpu.compiled.mix import mix_of
 from simgpu.compiled.reading import executed_by_cta
 from simgpu.compiled.sass import PipeCounts
+from tests.compiled.loading import COUNTERS
 
 pytestmark = pytest.mark.kernels
 
@@ -22,14 +23,6 @@ MEASURED = resources.files("simgpu") / "validation/measured/h200_sxm/triton_fa2_
 RUNS = json.loads(MEASURED.read_text())["runs"]
 OFTEN = RUNS[::3]  # 46 of them; stages come in fours, so all of those are among them
 RARELY = [r for r in RUNS if r not in OFTEN]
-COUNTERS = {
-    "xu": "smsp__inst_executed_pipe_xu.sum",
-    "fma": "smsp__inst_executed_pipe_fma.sum",
-    "alu": "smsp__inst_executed_pipe_alu.sum",
-    "lsu": "smsp__inst_executed_pipe_lsu.sum",
-    "tensor": "sm__inst_executed_pipe_tensor.sum",
-    "total": "smsp__inst_executed.sum",
-}
 # Warps that leave before the log-sum-exp is stored count as if they stayed.
 TOLERANCE = {"xu": 0, "fma": 0, "alu": 0, "lsu": 0.005, "tensor": 0, "total": 0.001}
 

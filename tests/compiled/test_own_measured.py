@@ -1,7 +1,8 @@
-"""Our own kernels compiled here against the same kernels compiled and loaded on an H200."""
+"""Our own kernels compiled here against the same kernels compiled and run on an H200."""
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -9,8 +10,13 @@ import pytest
 
 from simgpu.compiled.aot import compile_jobs
 from simgpu.compiled.job import OWN_KERNELS, own_job
+from simgpu.compiled.mix import mix_of
+from simgpu.compiled.sass import PipeCounts
 from simgpu.problem import Attention
 from simgpu.validation.records import read
+from tests.compiled.loading import COUNTERS
+
+pytestmark = pytest.mark.kernels
 
 FOLDER = resources.files("simgpu") / "validation/measured/h200_sxm"
 FILES = sorted(Path(str(FOLDER)).glob("*.jsonl"))
@@ -24,9 +30,9 @@ def usable(record):
     return record.status == "ok" and known and whole and same
 
 
-def job_of(record):
+def problem_of(record):
     p = record.problem
-    problem = Attention(
+    return Attention(
         batch=p.batch,
         heads_q=p.heads_q,
         heads_kv=p.heads_kv,
@@ -36,19 +42,54 @@ def job_of(record):
         dtype=p.dtype,
         causal=p.mask == "causal",
     )
-    return own_job(record.kernel.name, record.kernel.params, problem, 90, line_info=False)
 
 
-@pytest.mark.kernels
-def test_own_kernels_compile_to_what_ran_on_the_h200(cache_dir):
+def job_of(record):
+    name, params = record.kernel.name, record.kernel.params
+    return own_job(name, params, problem_of(record), 90, line_info=False)
+
+
+def passes_of(problem, params):
+    """(full, masked) passes of a CTA → how many CTAs of one head have them."""
+    found: Counter[tuple[int, int]] = Counter()
+    for i in range(problem.q_tiles(params["block_m"])):
+        ranges = problem.kv_ranges(i, params["block_m"], params["block_n"])
+        passes = [sum(len(r) for r in ranges if r.masked == masked) for masked in (False, True)]
+        found[passes[0], passes[1]] += 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def compiled(cache_dir):
     records = [r for file in FILES for r in read(file) if usable(r)]
     if len(records) < AT_LEAST:
         pytest.skip(f"{len(records)} measured runs carry a cubin hash of this Triton")
     records = records[:: max(1, len(records) // AT_MOST)][:AT_MOST]
     answers = compile_jobs([job_of(r) for r in records], cache_dir=cache_dir)
-    for record, kernels in zip(records, answers, strict=True):
+    return list(zip(records, answers, strict=True))
+
+
+def test_own_kernels_compile_to_what_ran_on_the_h200(compiled):
+    for record, kernels in compiled:
         told = record.launches or (record.kernel,)
         for launch, kernel in zip(told, kernels, strict=True):
             wanted = (launch.registers, launch.spills, launch.shared_bytes, launch.cubin_sha256)
             found = (kernel.registers, kernel.spills, kernel.shared_bytes, kernel.cubin_sha256)
             assert found == wanted, record.key
+
+
+def test_the_mix_of_fa2_adds_up_to_what_was_counted(compiled):
+    """Ragged and unequal lengths, GQA, bf16, head dims 80 to 256, TMA: whatever was measured."""
+    checked = 0
+    for record, kernels in compiled:
+        if record.kernel.name != "fa2" or not record.counters:
+            continue
+        problem, mix, total = problem_of(record), mix_of(kernels[0]), PipeCounts()
+        for passes, ctas in passes_of(problem, record.kernel.params).items():
+            total += mix.executed(*passes) * ctas
+        heads = problem.batch * problem.heads_q
+        for pipe, counter in COUNTERS.items():
+            off = getattr(total, pipe) * heads / record.counters[counter] - 1
+            assert abs(off) <= 0.02, (pipe, record.key)
+        checked += 1
+    assert checked >= AT_LEAST // 2

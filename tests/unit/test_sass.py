@@ -65,6 +65,9 @@ def test_the_text_form_reads_back_equal():
         ("VIADD", "R1, R2, 0x1", "fma"),
         ("FMNMX", "R1, R2, R3, !PT", "alu"),
         ("R2UR", "UR4, R2", "alu"),
+        ("ELECT", "P0, URZ, PT", "alu"),
+        ("VIADDMNMX", "R4, R5, 0x80, R6, PT", "alu"),
+        ("VOTEU.ANY", "UP1, P0", "other"),
         ("S2R", "R0, SR_TID.X", "lsu"),
         ("S2R", "R0, SR_CTAID.X", "other"),
         ("LDGDEPBAR", "", "lsu"),
@@ -115,6 +118,16 @@ def test_spinning_on_a_barrier_is_no_loop():
     spin = ("SYNCS.PHASECHK.TRANS64.TRYWAIT", "@!P0 BRA ->50", "BRA ->0")
     listing = code("SYNCS", "@!P0 BRA ->50", "HMMA", "@P1 BRA ->0", "EXIT", *spin)
     assert [(x.first, x.last) for x in hot_loops(listing)] == [(0, 3)]
+
+
+def test_waiting_for_a_barrier_passes_over_no_loop():
+    wait = ("SYNCS.PHASECHK.TRANS64.TRYWAIT", "@!P0 BRA ->70", "BRA ->10")
+    listing = code(
+        "@!P0 BRA ->70", "MOV", "@!P1 BRA ->50", "HMMA", "@P1 BRA ->30", "FADD", "EXIT", *wait
+    )
+    loops = mma_loops(listing)
+    never = opcodes(listing, executed(listing, loops, [0]))
+    assert never == ["BRA", "MOV", "BRA", "FADD", "EXIT"]
 
 
 def test_an_inner_loop_stands_for_the_outer_one():
