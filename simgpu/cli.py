@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 ELSEWHERE = {
     "compile": ("simgpu.compiled.command", "compile_command"),
     "measure": ("simgpu.validation.measure", "measure_command"),
-    "validate": ("simgpu.validation.command", "validate_command"),
+    "validate": ("simgpu.cli_validate", "validate_command"),
 }
 
 
@@ -34,12 +33,12 @@ class Commands(TyperGroup):
     """Commands in this file and elsewhere; an error that a user can cause is one line, status 2."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands, those elsewhere if they are there."""
-        return [*super().list_commands(ctx), *(n for n in ELSEWHERE if find_spec(ELSEWHERE[n][0]))]
+        """Return the names of all commands."""
+        return [*super().list_commands(ctx), *ELSEWHERE]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, loading it if it is elsewhere."""
-        if cmd_name not in ELSEWHERE or not find_spec(ELSEWHERE[cmd_name][0]):
+        if cmd_name not in ELSEWHERE:
             return super().get_command(ctx, cmd_name)
         module, function = ELSEWHERE[cmd_name]
         one = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simgpu.report.errors import render_choices, render_errors, render_runs
 from simgpu.validation.compare import compare, regime, table, tile_choice
-from simgpu.validation.render import render_choices, render_errors, render_runs
 from simgpu.validation.replay import committed, from_records, schedules_of
 
 if TYPE_CHECKING:
