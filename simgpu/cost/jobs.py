@@ -27,11 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Demand by unit, the least cycles it takes alone, and cycles of latency after it is served."""
+    """Demand by unit, the least cycles it takes alone, and cycles of latency after it is served.
+
+    ``warps`` is how many warps a scheduler issue its instructions: the more there are, the fewer
+    issue slots stay empty. An MMA in flight has none.
+    """
 
     demand: Demand
     solo: float = 0.0
     latency: float = 0.0
+    warps: float = 0.0
 
     @property
     def busy(self) -> bool:
@@ -88,11 +93,11 @@ def jobs(
             return _mma(op, role, machine, dtype)
         case Apply(fn, args):
             mix, costs = instructions(op, role, machine), machine.profile.costs
-            alone = costs.solo_cycles_per_instruction * mix.total / role.warps
+            alone = 0.0
             if fn.chain:
                 scores = held(args[0], role)
                 alone = costs.row_max_cycles + costs.row_max_cycles_per_score * scores
-            return Jobs((Job(_issue(mix), alone),))
+            return Jobs((Job(_issue(mix), alone, warps=_per_scheduler(role, machine)),))
         case Wait(signal):
             if signal.barrier.kind == "group":
                 return Jobs()
@@ -103,6 +108,10 @@ def jobs(
             assert_never(other)
 
 
+def _per_scheduler(role: Role, machine: Machine) -> float:
+    return role.warps / machine.profile.occupancy.sub_partitions
+
+
 def _mma(op: Mma, role: Role, machine: Machine, dtype: str) -> Jobs:
     costs, mix = machine.profile.costs, instructions(op, role, machine)
     rate = machine.tensor_flops(dtype)
@@ -110,8 +119,8 @@ def _mma(op: Mma, role: Role, machine: Machine, dtype: str) -> Jobs:
     if not machine.profile.has("wgmma"):
         busy = flops / rate
         smem = operand_bytes_per_warp(op, role) * role.warps
-        alone = costs.solo_cycles_per_instruction * mix.total / role.warps
-        return Jobs((Job(_issue(mix, tensor=busy, smem=smem), alone),))
+        multiply = Job(_issue(mix, tensor=busy, smem=smem), warps=_per_scheduler(role, machine))
+        return Jobs((multiply,))
     k = op.shape[2]
     busy = flops / rate * (1 + 16 * costs.mma_drain / k)
     slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * busy
@@ -125,20 +134,23 @@ def _copy(
     op: Copy, role: Role, env: Mapping[str, int], machine: Machine, misses: MissRates
 ) -> Jobs:
     mix, asked = instructions(op, role, machine), work(op, role, env)
+    warps = _per_scheduler(role, machine)
     if isinstance(op.src, Tile):
-        return _load(op, mix, asked.global_read_bytes, machine, misses)
+        return _load(op, mix, asked.global_read_bytes, machine, misses, warps)
     smem = sum(tile_bytes(x) for x in (op.src, op.dst) if _in_smem(x))
     if isinstance(op.dst, Tile):
         written = asked.global_write_bytes
         back = misses.written.get(op.dst.tensor.name, 0.0) * written
-        hold = Job(_issue(mix, smem=smem, lsu=written))
+        hold = Job(_issue(mix, smem=smem, lsu=written), warps=warps)
         return Jobs((hold,), Job(_demand(l2=written, hbm=back)))
     fence = machine.profile.costs.fence_cycles if _in_smem(op.dst) else 0.0
-    move = Job(_issue(mix, smem=smem), latency=fence)
+    move = Job(_issue(mix, smem=smem), latency=fence, warps=warps)
     return Jobs((), move) if op.signal else Jobs((move,))
 
 
-def _load(op: Copy, mix: Mix, asked: int, machine: Machine, misses: MissRates) -> Jobs:
+def _load(
+    op: Copy, mix: Mix, asked: int, machine: Machine, misses: MissRates, warps: float
+) -> Jobs:
     assert isinstance(op.src, Tile)
     memory, fill = machine.profile.memory, tile_bytes(op.dst)
     miss = misses.read.get(op.src.tensor.name, 0.0)
@@ -149,11 +161,11 @@ def _load(op: Copy, mix: Mix, asked: int, machine: Machine, misses: MissRates) -
         fetch = _demand(l2=asked, hbm=miss * asked, smem=fill)
         return Jobs((Job(_issue(mix)),), Job(fetch, latency=latency + max(0.0, extra)))
     if op.path == "cp_async":
-        take = Job(_issue(mix, lsu=fill))
+        take = Job(_issue(mix, lsu=fill), warps=warps)
         return Jobs((take,), Job(_demand(l2=asked, hbm=miss * asked, smem=fill), latency=latency))
     # a plain load fills L1 and is read out of it: both pass the 128-byte data port
     fetch = _demand(l2=asked, hbm=miss * asked, smem=2 * fill)
-    take = Job(_issue(mix, lsu=fill))
+    take = Job(_issue(mix, lsu=fill), warps=warps)
     if op.signal is not None:
         return Jobs((take,), Job(fetch, latency=latency))
     arrive = Job(fetch, latency=latency)

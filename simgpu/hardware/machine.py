@@ -41,7 +41,7 @@ class Machine:
             rates.mufu_instructions,
             rates.fma_instructions,
             rates.alu_instructions,
-            rates.issue_slots * rates.issue_efficiency,
+            rates.issue_slots,
             rates.lsu_bytes,
             rates.smem_bytes,
             l2,

@@ -67,7 +67,7 @@ class Rates(Strict):
     fma_instructions: float = number("warp instructions, FMA pipe", most=64)
     alu_instructions: float = number("warp instructions, ALU pipe (max, select, logic)", most=64)
     issue_slots: float = number("warp instructions that can be issued", most=64)
-    issue_efficiency: float = number("usable share of the issue slots", most=1)
+    issue_idle_share: float = number("issue slots that one warp leaves empty", most=0.99, least=0)
     lsu_bytes: float = number("bytes of loads that the LSU takes in", most=4096)
     smem_bytes: float = number("bytes of shared memory", most=4096)
     l2_bytes: float = number("bytes from L2 into one SM", most=4096)
@@ -105,7 +105,6 @@ class Costs(Strict):
     row_max_cycles_per_score: float = number(
         "row maximum, per score of a thread", most=1e3, least=0
     )
-    solo_cycles_per_instruction: float = number("one warp, dependent code", most=100)
     barrier_cycles: float = number("a barrier that waits for nobody", most=1e4, least=0)
     fence_cycles: float = number("fence after plain stores", most=1e4, least=0)
     mma_setup_cycles: float = number("what a warp does before it issues MMAs", most=1e4, least=0)

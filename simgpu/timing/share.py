@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from simpy.events import Event
 
+from simgpu.hardware.machine import ISSUE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -35,13 +37,20 @@ class _Running:
 class FairShare:
     """The units of one SM and the jobs that they serve.
 
-    ``limited`` False lets every job run as if it were alone: what is left is the critical path.
+    One warp a scheduler leaves the share ``idle`` of the issue slots empty, since its instructions
+    depend on one another; n warps leave idle/n. ``limited`` False lets every job run as if it were
+    alone: what is left is the critical path.
     """
 
     def __init__(
-        self, env: simpy.Environment, capacity: Sequence[float], *, limited: bool = True
+        self,
+        env: simpy.Environment,
+        capacity: Sequence[float],
+        *,
+        idle: float = 0.0,
+        limited: bool = True,
     ) -> None:
-        self._limited = limited
+        self._limited, self._idle = limited, idle
         self._env = env
         self._capacity = list(capacity)
         self._jobs: list[_Running] = []
@@ -61,12 +70,19 @@ class FairShare:
         known = self._plans.get(id(job))
         if known is None or known[0] is not job:
             solo = job.solo
-            for amount, capacity in zip(job.demand, self._capacity, strict=True):
+            capacities = self._with_warps(job.warps)
+            for amount, capacity in zip(job.demand, capacities, strict=True):
                 if amount and amount > solo * capacity:
                     solo = amount / capacity
             use = [(u, amount / solo) for u, amount in enumerate(job.demand) if amount]
             known = self._plans[id(job)] = (job, solo, use)
         return known[1], known[2]
+
+    def _with_warps(self, warps: float) -> list[float]:
+        """Return the capacities when so many warps a scheduler have instructions to issue."""
+        capacity = list(self._capacity)
+        capacity[ISSUE] *= 1.0 - self._idle / max(1.0, warps)
+        return capacity
 
     def submit(self, job: Job) -> Event:
         """Start a job; the event fires when it has been served (before its latency)."""
@@ -121,7 +137,7 @@ class FairShare:
         self._schedule()
 
     def _fill(self) -> None:
-        left = list(self._capacity)
+        left = self._with_warps(sum(running.job.warps for running in self._jobs))
         todo = self._jobs
         if not self._limited:
             left = [math.inf] * len(left)

@@ -81,7 +81,12 @@ class Sm:
         limited: bool = True,
     ) -> None:
         self.env, self._machine, self._costs = env, machine, costs
-        self.units = FairShare(env, capacity or machine.capacity, limited=limited)
+        self.units = FairShare(
+            env,
+            capacity or machine.capacity,
+            idle=machine.profile.rates.issue_idle_share,
+            limited=limited,
+        )
         # the path between L2 and this SM serves loads in order
         self.path = simpy.Resource(env, capacity=1 if limited else 2**30)
         self.ledger = Ledger()

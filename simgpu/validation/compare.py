@@ -68,12 +68,17 @@ def compare(
     gpu: str | Profile | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Compared]:
-    """Predict every run, given the registers and shared bytes that its compiler found."""
+    """Predict every run, given what its compiler found and the clock it ran at."""
     compared = []
     for number, m in enumerate(measured):
         try:
             result = run(
-                m.schedule, m.problem, gpu or m.gpu, params=m.params, resources=m.resources
+                m.schedule,
+                m.problem,
+                gpu or m.gpu,
+                params=m.params,
+                resources=m.resources,
+                clock_mhz=m.clock_mhz,
             )
             compared.append(Compared(m, {**metrics(result), **_registers(m, gpu or m.gpu)}))
         except SimgpuError as error:

@@ -34,6 +34,7 @@ COUNTERS = {
     "instructions": "smsp__inst_executed.sum",
     "ctas_per_sm": "occupancy",
     "registers": "launch__registers_per_thread",
+    "seconds": "gpu__time_duration.sum",
 }
 SECTOR_BYTES = 32
 
@@ -61,6 +62,12 @@ class Measured:
     shared_bytes: int | None
     spills: int
     counters: dict[str, float] = field(hash=False)
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """The SM clock while the counters were taken: HBM's share of a cycle depends on it."""
+        seconds = self.counters.get("seconds")
+        return self.counters["cycles"] / seconds / 1e6 if seconds else None
 
     @property
     def resources(self) -> dict[str, int] | None:
