@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from simgpu.compiled.aot import CompiledKernel, compile_job
 from simgpu.compiled.flow import executed, is_mma, mma_loops, nested
 from simgpu.compiled.job import OWN_KERNELS, architecture, own_job
-from simgpu.compiled.sass import PIPES, PipeCounts, Stats, count_pipes, read_stretch
+from simgpu.compiled.sass import PipeCounts, Stats, count_pipes, read_stretch
 from simgpu.errors import UnsupportedError
+from simgpu.program.mix import Mix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ _TOLERANCE = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mix:
+class CompiledMix:
     """Instructions of a CTA by pipe, all its warps together, and what the CTA occupies.
 
     ``prologue`` is executed once, then ``full`` for each pass without a mask, ``between`` once if
@@ -63,7 +64,7 @@ def compiled_mix(
     *,
     line_info: bool = True,
     cache_dir: str | Path | None = None,
-) -> Mix:
+) -> CompiledMix:
     """Return the mix of a schedule that is one launch; see `compiled_mixes`."""
     found = compiled_mixes(
         schedule, params, problem, profile, line_info=line_info, cache_dir=cache_dir
@@ -81,7 +82,7 @@ def compiled_mixes(
     *,
     line_info: bool = True,
     cache_dir: str | Path | None = None,
-) -> tuple[Mix, ...]:
+) -> tuple[CompiledMix, ...]:
     """Return a mix for each launch of the Triton kernel of ``schedule``, in launch order.
 
     ``params`` are the schedule's (``block_m``, ``stages`` ...). ``line_info`` is Triton's default;
@@ -98,7 +99,7 @@ def compiled_mixes(
     return tuple(mix_of(kernel) for kernel in compile_job(job, cache_dir=cache_dir))
 
 
-def mix_of(kernel: CompiledKernel) -> Mix:
+def mix_of(kernel: CompiledKernel) -> CompiledMix:
     """Return the mix of one compiled kernel. Raises UnsupportedError, see `compiled_mixes`."""
     listing = kernel.listing
     loops = mma_loops(listing)
@@ -123,7 +124,7 @@ def mix_of(kernel: CompiledKernel) -> Mix:
     elif (end := _unrolled_pass(kernel, full, after)) > 0:
         masked, after = after[:end], after[end:]
     counts = [_count(kernel, part) for part in (prologue, full, between, masked, after)]
-    return Mix(
+    return CompiledMix(
         kernel=kernel.name,
         source=f"Triton {kernel.triton_version}, sm_{kernel.arch}",
         registers=kernel.registers,
@@ -136,15 +137,14 @@ def mix_of(kernel: CompiledKernel) -> Mix:
     )
 
 
-def differences(analytic: Mapping[str, float], compiled: PipeCounts) -> list[str]:
+def differences(analytic: Mix, compiled: Mix) -> list[str]:
     """Return one line for each pipe whose analytic count is more than 10 % off the compiled one."""
     out = []
-    for pipe in PIPES:
-        given, found = analytic.get(pipe), getattr(compiled, pipe)
-        if given is None or abs(given - found) <= _TOLERANCE * max(found, 1):
+    for pipe, given, found in zip(Mix._fields, analytic, compiled, strict=True):
+        if abs(given - found) <= _TOLERANCE * max(found, 1):
             continue
         share = f"{given / found - 1:+.0%}" if found else "where there is none"
-        out.append(f"{pipe}: analytic {given:,.0f}, compiled {found:,} instructions ({share})")
+        out.append(f"{pipe}: analytic {given:,.0f}, compiled {found:,.0f} instructions ({share})")
     return out
 
 

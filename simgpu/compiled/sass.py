@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from simgpu.compiled.flow import is_mma
+from simgpu.program.mix import Mix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,6 +54,11 @@ class PipeCounts:
     def total(self) -> int:
         """All instructions issued."""
         return sum(getattr(self, f.name) for f in fields(self))
+
+    def to_mix(self) -> Mix:
+        """Return the counts as the cost model has them: ``xu`` as ``mufu``, the rest as ``other``."""
+        rest = self.uniform + self.other
+        return Mix(self.xu, self.fma, self.alu, self.lsu, self.tensor, rest)
 
     def __add__(self, other: PipeCounts) -> PipeCounts:
         return PipeCounts(*(getattr(self, n) + getattr(other, n) for n in PIPES))

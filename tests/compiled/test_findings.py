@@ -20,6 +20,7 @@ from simgpu.compiled.sass import PipeCounts
 from simgpu.errors import CompileError, UnsupportedError
 from simgpu.hardware.load import load_profile
 from simgpu.problem import Attention
+from simgpu.program.mix import Mix
 from tests.compiled.loading import fixture_kernel
 
 H100, A100, B200 = load_profile("h100"), load_profile("a100"), load_profile("b200")
@@ -194,8 +195,9 @@ def test_compiled_mix_asks_for_the_schedules_kernel(monkeypatch):
 
 
 def test_differences_of_more_than_a_tenth_are_told():
-    compiled = PipeCounts(xu=100, fma=1000, alu=100)
-    analytic = {"xu": 100, "fma": 1099, "alu": 120, "lsu": 5}
+    compiled = PipeCounts(xu=100, fma=1000, alu=100, uniform=30, other=20).to_mix()
+    assert compiled == Mix(mufu=100, fma=1000, alu=100, other=50)
+    analytic = Mix(mufu=100, fma=1099, alu=120, lsu=5, other=50)
     assert differences(analytic, compiled) == [
         "alu: analytic 120, compiled 100 instructions (+20%)",
         "lsu: analytic 5, compiled 0 instructions (where there is none)",
