@@ -56,7 +56,7 @@ class PipeCounts:
         return sum(getattr(self, f.name) for f in fields(self))
 
     def to_mix(self) -> Mix:
-        """Return the counts as the cost model has them: ``xu`` as ``mufu``, the rest as ``other``."""
+        """Return the counts in the cost model's words: ``xu`` is its ``mufu``."""
         rest = self.uniform + self.other
         return Mix(self.xu, self.fma, self.alu, self.lsu, self.tensor, rest)
 
