@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from simgpu.program.program import op_count
 from simgpu.timing.device import Dispatcher, split_life
 from simgpu.timing.exact import simulate_exactly
 from simgpu.timing.steady import Life, SmTimes
@@ -49,27 +50,41 @@ def _fast(
     launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates
 ) -> tuple[float, float, dict[str, float]]:
     ctas, sms = launch.grid.ctas, machine.sms
-    capacity = machine.shared_by(min(ctas, sms))
-    times = SmTimes(machine, dtype, misses, capacity)
+    times = SmTimes(machine, dtype, misses, machine.shared_by(min(ctas, sms)))
     most = min(slots, math.ceil(ctas / sms))
     together = times.lives(launch, most)
-    if len(launch.classes) == 1:
-        waves, rest = divmod(ctas, slots * sms)
-        last = times.life(launch, 0, math.ceil(rest / sms)) if rest else Life(0.0, {})
-        end = waves * together[0].cycles + last.cycles
-        residence = (ctas - rest) * together[0].cycles + rest * last.cycles
-        served = Life(0.0, {}).plus(together[0], ctas - rest).plus(last, rest)
-        return end, residence, served.time
+    if len({sum(op_count(r.body) for r in c.program.roles) for c in launch.classes}) == 1:
+        rest = ctas % (slots * sms)
+        last = together
+        if rest:
+            tail = SmTimes(machine, dtype, misses, machine.shared_by(min(rest, sms)))
+            last = tail.lives(launch, math.ceil(rest / sms))
+        return _in_waves(launch, slots * sms, together, last)
     alone = times.lives(launch, 1)
     slowdown = _slowdown(alone, together, most)
     loads = [
         split_life(a.cycles, b.cycles, slowdown[most]) for a, b in zip(alone, together, strict=True)
     ]
     end, residence = _dispatch(launch, machine, slots, slowdown, loads, together)
+    time = Life(0.0, {}).plus(_mean(launch, together), launch.grid.ctas).time
+    return end, residence, time
+
+
+def _mean(launch: Launch, lives: Sequence[Life]) -> Life:
     total = Life(0.0, {})
-    for life, weight in zip(together, launch.weights(), strict=True):
-        total = total.plus(life, weight)
-    return end, residence, total.time
+    for life, weight in zip(lives, launch.weights(), strict=True):
+        total = total.plus(life, weight / launch.grid.ctas)
+    return total
+
+
+def _in_waves(
+    launch: Launch, wave: int, lives: Sequence[Life], last: Sequence[Life]
+) -> tuple[float, float, dict[str, float]]:
+    """CTAs that do equal work, but for clipped tiles, end in step; the last wave may be short."""
+    before = math.ceil(launch.grid.ctas / wave) - 1
+    life, final = _mean(launch, lives), _mean(launch, last)
+    served = Life(0.0, {}).plus(life, before * wave).plus(final, launch.grid.ctas - before * wave)
+    return before * life.cycles + max(x.cycles for x in last), served.cycles, served.time
 
 
 def _slowdown(alone: Sequence[Life], together: Sequence[Life], most: int) -> list[float]:
