@@ -93,11 +93,9 @@ def jobs(
             return _mma(op, role, machine, dtype)
         case Apply(fn, args):
             mix, costs = instructions(op, role, machine), machine.profile.costs
-            alone = 0.0
-            if fn.chain:
-                scores = held(args[0], role)
-                alone = costs.row_max_cycles + costs.row_max_cycles_per_score * scores
-            return Jobs((Job(_issue(mix), alone, warps=_per_scheduler(role, machine)),))
+            alone = costs.row_max_cycles_per_score * held(args[0], role) if fn.chain else 0.0
+            latency = costs.row_max_cycles * fn.chain + costs.exp_cycles * fn.exps
+            return Jobs((Job(_issue(mix), alone, latency, _per_scheduler(role, machine)),))
         case Wait(signal):
             if signal.barrier.kind == "group":
                 return Jobs()

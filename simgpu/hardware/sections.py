@@ -101,7 +101,8 @@ class Costs(Strict):
 
     launch_cycles: float = number("a kernel", most=1e7, least=0)
     cta_start_cycles: float = number("a CTA", most=1e6, least=0)
-    row_max_cycles: float = number("row maximum, fixed part", most=1e5, least=0)
+    row_max_cycles: float = number("row maximum: latencies that nothing hides", most=1e5, least=0)
+    exp_cycles: float = number("exponentials and sums: the same", most=1e5, least=0)
     row_max_cycles_per_score: float = number(
         "row maximum, per score of a thread", most=1e3, least=0
     )
