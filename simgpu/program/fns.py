@@ -112,7 +112,7 @@ def _normalize(args: tuple[Array, ...], visible: object, scale: float) -> None:
     import numpy as np
 
     o, m, l = args
-    seen = l > 0
+    seen = l != 0  # NaN is seen: it must not become a row without keys
     o[...] = np.where(seen, o / np.where(seen, l, l.dtype.type(1)), o.dtype.type(0))
     _log_sum_exp((m, l), None, scale)
 
@@ -153,7 +153,7 @@ def _merge_block(args: tuple[Array, ...], visible: object, scale: float) -> None
     l[...] = old + new * l_block.sum(axis=-1, keepdims=True)
     m[...] = m_new
     whole = pv.reshape(*pv.shape[:-2], -1, *o.shape[-2:]).sum(axis=-3)
-    seen = l > 0
+    seen = l != 0  # NaN is seen: it must not become a row without keys
     safe = np.where(seen, l, l.dtype.type(1))
     o[...] = np.where(seen, (old * o + new * whole) / safe, o.dtype.type(0))
 
@@ -162,7 +162,7 @@ def _log_sum_exp(args: tuple[Array, ...], visible: object, scale: float) -> None
     import numpy as np
 
     m, l = args
-    seen = l > 0
+    seen = l != 0  # NaN is seen: it must not become a row without keys
     log = np.log(np.where(seen, l, l.dtype.type(1))) + _finite(m) * l.dtype.type(LN2)
     l[...] = np.where(seen, log, -np.inf)
 
@@ -173,7 +173,7 @@ def _softmax(args: tuple[Array, ...], visible: object, scale: float) -> None:
     s, p, m, l = args
     np.exp2(s - _finite(m), out=s)
     l[...] = s.sum(axis=-1, keepdims=True)
-    p[...] = (s / np.where(l > 0, l, l.dtype.type(1))).astype(p.dtype)
+    p[...] = (s / np.where(l != 0, l, l.dtype.type(1))).astype(p.dtype)
     _log_sum_exp((m, l), None, scale)
 
 
