@@ -69,15 +69,16 @@ CASES = [
 
 def jobs_of(case):
     arch = architecture(load_profile(case.gpu))
+    extra = {"dq_by": "atomics"} if case.kernel == "fa2_backward" else {}
     out = [
         (case.tile, case.head_dim, case.dtype),
         (case.way_out, case.out_head_dim or case.head_dim, case.out_dtype or case.dtype),
     ]
-    return [
-        own_job(case.kernel, params, Attention(batch=1, heads_q=8, seq_q=2048, head_dim=d,
-                                               dtype=dtype), arch)
-        for params, d, dtype in out
-    ]  # fmt: skip
+    jobs = []
+    for params, head_dim, dtype in out:
+        problem = Attention(batch=1, heads_q=8, seq_q=2048, head_dim=head_dim, dtype=dtype)
+        jobs.append(own_job(case.kernel, {**params, **extra}, problem, arch))
+    return jobs
 
 
 @pytest.fixture(scope="module")
