@@ -130,14 +130,15 @@ class L2:
             reuses[name] = Reuse(fresh=touch.write or name not in found["written"])
         reuse = reuses[name]
         reuse.asked += size * ctas
-        reuse.shared += size if self._capacity else size * ctas
+        accesses = 1 if self._capacity else ctas  # without a cache nobody shares
+        reuse.shared += size * accesses
         present = self._tiles.pop(key, None)
         if present is not None:
             self._used -= present[1]
-        if key in self._seen:
-            reuse.again += size
-            if present is None or (touch.write and not present[2]):
-                reuse.missed += size
+        repeated = size * (accesses if key in self._seen else accesses - 1)
+        reuse.again += repeated
+        if present is None or (touch.write and not present[2]):
+            reuse.missed += repeated
         self._seen.add(key)
         if size <= self._capacity:
             self._tiles[key] = (touch.tensor, size, touch.write or bool(present and present[2]))

@@ -9,6 +9,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from simgpu.hardware.machine import Machine
+from simgpu.hardware.sections import Costs
 from simgpu.read.bound import bound
 from simgpu.timing.simulate import simulate
 from tests.laws.cases import schedules
@@ -33,10 +34,7 @@ CHANGED = (
     "memory.l2_hit_latency_cycles",
     "memory.hbm_latency_cycles",
     "memory.l2_effective_bytes",
-    "costs.launch_cycles",
-    "costs.cta_start_cycles",
-    "costs.row_max_cycles",
-    "costs.mma_latency_cycles",
+    *(f"costs.{name}" for name in Costs.model_fields if "cycles" in name),
 )
 
 

@@ -82,8 +82,8 @@ def test_drawn_small_grids_agree_within_one_percent_in_the_mean():
     table = "\n".join(f"{error:+.4f} {s}" for s, error in found.items())
     assert {s.problem.causal for s in found} == {False, True}
     assert mean(map(abs, found.values())) <= 0.01, table
-    # Where unequal CTAs share an SM the fast mode interpolates; the worst of 60 such draws was 10 %,
-    # a causal grid of two CTAs on most SMs.
+    # Where unequal CTAs share an SM the fast mode interpolates; the worst of 60 such draws was
+    # 10 %: a causal grid of two CTAs on most SMs.
     assert all(abs(error) <= 0.03 for error in found.values()), table
     assert all(abs(error) <= 0.01 for s, error in found.items() if not s.problem.causal), table
 
