@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from simgpu.hardware.sections import SECTIONS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     "README.md",
@@ -90,3 +92,12 @@ def test_links_inside_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", text):
         if not target.startswith("http"):
             assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_background_names_only_numbers_that_profiles_have():
+    known = {name for model in SECTIONS.values() for name in model.model_fields}
+    units = ("_cycles", "_bytes", "_share", "_slots", "_sms", "_mhz", "_score", "_efficiency")
+    text = (ROOT / "docs/background/machine.md").read_text(encoding="utf-8")
+    named = {n for n in re.findall(r"`([a-z0-9_]+)`", text) if n.endswith(units)}
+    assert len(named) > 8
+    assert named <= known
