@@ -59,7 +59,7 @@ def _columns(top: Record, launches: list[Record]) -> dict[str, Record]:
 
 def _section(title: str, rows: list[Row], columns: dict[str, Record], said: str) -> str:
     cells = [(row.name, row.unit, *(row.text(r) for r in columns.values())) for row in rows]
-    least = {"Metric": 28, "Unit": 8, **dict.fromkeys(columns, 13 if len(columns) == 1 else 11)}
+    least = {"Metric": 28, "Unit": 8, **dict.fromkeys(columns, 20 if len(columns) == 1 else 11)}
     names = ("Metric", "Unit")
     body = table((*names, *columns), cells, right=columns, firm=names, least=least)
     return f"\n{title}\n{body}\n{wrap(said)}"
