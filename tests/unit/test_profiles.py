@@ -186,9 +186,9 @@ def test_zero_l2_is_a_legal_question():
 
 
 def test_none_removes_an_optional_number():
-    changed = H200.with_changes({"memory.coalescer_window_cycles": None})
-    assert changed.memory.coalescer_window_cycles is None
-    assert "memory.coalescer_window_cycles" not in changed.origins
+    changed = H200.with_changes({"memory.coalescer_joined_share": None})
+    assert changed.memory.coalescer_joined_share is None
+    assert "memory.coalescer_joined_share" not in changed.origins
 
 
 def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
