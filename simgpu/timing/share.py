@@ -81,7 +81,8 @@ class FairShare:
     def _with_warps(self, warps: float) -> list[float]:
         """Return the capacities when so many warps a scheduler have instructions to issue."""
         capacity = list(self._capacity)
-        capacity[ISSUE] *= 1.0 - self._idle / max(1.0, warps)
+        if self._idle:
+            capacity[ISSUE] *= 1.0 - self._idle / max(1.0, warps)
         return capacity
 
     def submit(self, job: Job) -> Event:
