@@ -51,6 +51,11 @@ def padded(cols: int) -> int:
     return max(16, 1 << (cols - 1).bit_length())
 
 
+def padded_to_16(cols: int) -> int:
+    """Return the columns a tile takes on chip where an MMA's depth is all that counts (CUTLASS)."""
+    return -(-cols // 16) * 16
+
+
 def warps_own(schedule: Tiled) -> Partition:
     """Return the partition that the tile allows: too few rows for the warps force split-d."""
     if schedule.block_m < ROWS_PER_WARP * schedule.warps:

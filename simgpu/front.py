@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simgpu.cost.registers import estimated_registers
-from simgpu.errors import ScheduleError, did_you_mean
+from simgpu.errors import ScheduleError, UnsupportedError, did_you_mean
 from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import UNITS, Machine
 from simgpu.hardware.occupancy import Occupancy, occupancy
@@ -51,6 +51,7 @@ def run(
     """
     recording = record(_schedule(schedule, params), problem)
     machine = Machine.from_profile(_profile(gpu), clock_mhz)
+    check_capabilities(recording, machine.profile)
     l2 = L2(machine.profile.memory.l2_effective_bytes)
     launches = tuple(
         _run_launch(launch, recording, machine, l2, dict(resources or {}), exact)
@@ -58,6 +59,16 @@ def run(
     )
     launches = (*launches[:-1], _less_residue(launches[-1], machine))
     return _result(recording, machine, launches, resources, exact)
+
+
+def check_capabilities(recording: Recording, profile: Profile) -> None:
+    """Raise UnsupportedError when the GPU lacks what the schedule is made of."""
+    lacking = [name for name in recording.needs if name not in profile.capabilities]
+    if lacking:
+        raise UnsupportedError(
+            f"{recording.name} needs {' and '.join(recording.needs)}; "
+            f"{profile.name} has no {' and no '.join(lacking)}"
+        )
 
 
 def _less_residue(last: LaunchResult, machine: Machine) -> LaunchResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import types
 import typing
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -58,6 +59,9 @@ def make_schedule(name: str, params: Mapping[str, Any] | None = None) -> Schedul
 
 def _converted(schedule: str, key: str, value: Any, kind: Any) -> Any:
     where = f"schedule {schedule!r}: {key}={value!r}"
+    optional = [x for x in get_args(kind) if x is not type(None)]
+    if isinstance(kind, types.UnionType) and len(optional) == 1:
+        return None if value in (None, "none") else _converted(schedule, key, value, optional[0])
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             choices = ", ".join(map(str, get_args(kind)))

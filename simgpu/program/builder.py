@@ -38,6 +38,11 @@ class Axis(Index):
 
     __int__ = __index__
 
+    def from_end(self, size: int) -> Axis:
+        """Return the coordinate counted from the other end of an axis of ``size``."""
+        turned = size - 1 - self
+        return Axis(turned.base, turned.terms, size - 1 - self.value, self.looked_at)
+
 
 class Cta:
     """One thread block being recorded: declares storage, barriers and roles."""

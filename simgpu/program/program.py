@@ -142,18 +142,30 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A schedule recorded for a problem: its launches, run in order on one stream."""
+    """A schedule recorded for a problem: its launches, run in order on one stream.
+
+    ``needs`` are the capabilities without which a GPU cannot run it.
+    """
 
     name: str
     params: dict[str, Any]
     problem: Attention
     launches: tuple[Launch, ...]
+    needs: tuple[str, ...] = ()
 
 
 class Schedule(Protocol):
-    """What a schedule class offers: a name and its launches (`grid` and `build` for one)."""
+    """What a schedule class offers: a name and its launches (`grid` and `build` for one).
+
+    The decorator `schedule` supplies ``needs`` and ``resolve`` where a class leaves them out.
+    """
 
     schedule_name: str
+    needs: tuple[str, ...]
+
+    def resolve(self, p: Attention) -> Schedule:
+        """Return the schedule with what it chooses by the problem."""
+        ...
 
     def launches(self, p: Attention) -> Sequence[LaunchSpec]:
         """Return the kernels to run, in order."""

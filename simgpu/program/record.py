@@ -20,12 +20,20 @@ if TYPE_CHECKING:
 
 
 def schedule(name: str) -> Callable[[type[Any]], type[Any]]:
-    """Name a schedule class; one with ``grid`` and ``build`` gets ``launches`` for one kernel."""
+    """Name a schedule class, and give it what it leaves out.
+
+    One with ``grid`` and ``build`` gets ``launches`` for one kernel. ``needs`` are capabilities of
+    a GPU (default none); ``resolve(p)`` is the schedule with what it chooses by the problem.
+    """
 
     def named(cls: type[Any]) -> type[Any]:
         cls.schedule_name = name
         if not hasattr(cls, "launches"):
             cls.launches = _single_launch
+        if not hasattr(cls, "needs"):
+            cls.needs = ()
+        if not hasattr(cls, "resolve"):
+            cls.resolve = _as_it_is
         return cls
 
     return named
@@ -36,14 +44,19 @@ def _single_launch(self: Any, p: Attention) -> Sequence[LaunchSpec]:
     return [LaunchSpec(self.schedule_name, grid, self.build)]
 
 
+def _as_it_is(self: Any, p: Attention) -> Any:
+    return self
+
+
 def record(schedule: Schedule, problem: Attention) -> Recording:
     """Record every kernel of ``schedule``; CTAs that do the same work share a program.
 
     Raises ScheduleError when the schedule cannot be built for this problem.
     """
+    schedule = schedule.resolve(problem)
     launches = tuple(_record_launch(spec, problem) for spec in schedule.launches(problem))
     params = dataclasses.asdict(schedule)  # type: ignore[call-overload]
-    return Recording(schedule.schedule_name, params, problem, launches)
+    return Recording(schedule.schedule_name, params, problem, launches, schedule.needs)
 
 
 def _record_launch(spec: LaunchSpec, problem: Attention) -> Launch:

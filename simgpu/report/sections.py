@@ -24,7 +24,7 @@ class Row(NamedTuple):
 def speed_of_light(top: Record, shares: bool) -> list[Row]:
     """Time, throughputs, and the greatest bounds, with their ``shares`` of the prediction."""
     bounds: dict[str, float] = top["bounds"]["cycles"]
-    greatest = sorted(bounds, key=lambda name: -bounds[name])[:4]
+    greatest = sorted(bounds, key=lambda name: -bounds[name])[:5]
     if "critical_path" not in greatest:
         greatest.append("critical_path")
     return [

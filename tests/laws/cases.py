@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from simgpu.algorithms.fa1 import FlashAttention1
 from simgpu.algorithms.fa2 import FlashAttention2
+from simgpu.algorithms.fa3 import FlashAttention3
 from simgpu.algorithms.standard import StandardAttention
 from simgpu.problem import Attention
 from simgpu.program.verify import verify
-from tests.schedules.fa3_roles import FlashAttention3Roles
 
 if TYPE_CHECKING:
     from simgpu.program.program import Recording
@@ -58,14 +58,23 @@ standard = st.builds(
     warps=st.sampled_from([1, 4]),
     scores=st.sampled_from(["problem", "accumulator"]),
 )
-fa3_roles = st.builds(
-    FlashAttention3Roles,
-    block_m=st.sampled_from([32, 64, 96]),
-    block_n=sides,
-    stages=stages,
-    pingpong=st.booleans(),
-    overlap=st.booleans(),
-)
+
+
+@st.composite
+def fa3(draw: st.DrawFn) -> FlashAttention3:
+    """Without a producer it takes two stages."""
+    specialized = draw(st.booleans())
+    return FlashAttention3(
+        block_m=draw(st.sampled_from([128, 192])),
+        block_n=draw(sides),
+        stages=draw(stages if specialized else st.integers(2, 4)),
+        specialized=specialized,
+        pingpong=draw(st.booleans()),
+        overlap=draw(st.booleans()),
+        p_in=draw(st.sampled_from(["registers", "smem"])),
+        order=draw(st.sampled_from(["longest_first", "first_to_last"])),
+        padding=draw(st.sampled_from(["multiple_of_16", "power_of_two"])),
+    )
 
 
 @st.composite
@@ -87,7 +96,7 @@ def fa1(draw: st.DrawFn) -> FlashAttention1:
 schedules: dict[str, st.SearchStrategy[Any]] = {
     "fa1": fa1(),
     "fa2": fa2,
-    "fa3_roles": fa3_roles,
+    "fa3": fa3(),
     "standard": standard,
 }
 
@@ -96,9 +105,11 @@ SMALL: dict[str, Any] = {
     "fa1": FlashAttention1(block_m=16, block_n=32, warps=2),
     "fa2": FlashAttention2(block_m=32, block_n=16, warps=2),
     "fa2_one_stage": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1),
-    "fa3_roles": FlashAttention3Roles(block_m=32, block_n=16),
-    "fa3_roles_in_order": FlashAttention3Roles(block_m=32, block_n=16, overlap=False),
-    "fa3_roles_no_turns": FlashAttention3Roles(block_m=32, block_n=16, pingpong=False),
+    "fa3": FlashAttention3(block_m=128, block_n=32),
+    "fa3_in_order": FlashAttention3(block_m=128, block_n=32, overlap=False),
+    "fa3_no_turns": FlashAttention3(block_m=128, block_n=32, pingpong=False),
+    "fa3_no_producer": FlashAttention3(block_m=128, block_n=32, specialized=False),
+    "fa3_three": FlashAttention3(block_m=192, block_n=32, p_in="smem"),
     "standard": StandardAttention(block_m=32, block_n=16, warps=2),
 }
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from simgpu.program.ops import Op
     from simgpu.program.program import Launch, Recording, Role
 
-AMPERE, TMA = "a100", ("h100", "h200", "b200")
+GPUS = ("a100", "h100", "h200", "b200")
 
 
 class Case(NamedTuple):
@@ -48,10 +48,10 @@ class Case(NamedTuple):
 
 @st.composite
 def cases(draw: st.DrawFn, name: str) -> Case:
-    """Small problems on every data-centre GPU; those without TMA get schedules without it."""
+    """Small problems on every data-centre GPU that has what the schedule needs."""
     schedule = draw(schedules[name])
-    needs_tma = name == "fa3_roles" or getattr(schedule, "loads", None) == "tma"
-    gpu = draw(st.sampled_from(TMA if needs_tma else (AMPERE, *TMA)))
+    needs = {*schedule.needs, *(["tma"] if getattr(schedule, "loads", None) == "tma" else [])}
+    gpu = draw(st.sampled_from([g for g in GPUS if load_profile(g).has(*needs)]))
     recording = record(schedule, draw(problems(("fp16", "bf16"))))
     machine = Machine.from_profile(load_profile(gpu))
     return Case(recording, machine, draw(st.integers(1, 4)))

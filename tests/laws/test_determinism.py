@@ -32,7 +32,7 @@ def spy(*args, inner=numeric.interleave):
 
 numeric.interleave = spy
 for order in ("random", "adversarial"):
-    recording = record(SMALL["fa3_roles"], PROBLEM)
+    recording = record(SMALL["fa3"], PROBLEM)
     numeric.run_numeric(recording, random_inputs(PROBLEM), order=order, seed=7)
 """
 

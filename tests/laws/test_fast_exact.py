@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from simgpu.algorithms.fa2 import FlashAttention2
+from simgpu.algorithms.fa3 import FlashAttention3
 from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import Machine
 from simgpu.problem import Attention
@@ -17,7 +18,6 @@ from simgpu.program.record import record
 from simgpu.read.traffic import traffic
 from simgpu.timing.cache import L2
 from simgpu.timing.simulate import simulate
-from tests.schedules.fa3_roles import FlashAttention3Roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +102,7 @@ LARGER = {
         1,
     ),
     "fa3_causal": Situation(
-        FlashAttention3Roles(),
+        FlashAttention3(order="first_to_last"),
         Attention(batch=4, heads_q=16, seq_q=1100, head_dim=128, causal=True),
         "h100",
         1,

@@ -26,7 +26,7 @@ from simgpu.program.tile import Barrier, Signal
 from tests.laws.cases import SMALL
 
 P = Attention(batch=1, heads_q=1, seq_q=64, seq_kv=90, head_dim=16)
-PROGRAM = record(SMALL["fa3_roles"], P).launches[0].classes[0].program
+PROGRAM = record(SMALL["fa3"], P).launches[0].classes[0].program
 ENV = {"m": 0}
 orders = st.one_of(
     st.just(ProgramOrder()),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simgpu.algorithms.fa1 import FlashAttention1
 from simgpu.algorithms.fa2 import FlashAttention2
+from simgpu.algorithms.fa3 import FlashAttention3
 from simgpu.algorithms.standard import StandardAttention
 from simgpu.index import Index
 from simgpu.problem import Attention, BlockRange
@@ -17,7 +18,6 @@ from simgpu.program.builder import Cta
 from simgpu.program.listing import describe
 from simgpu.program.program import Grid, op_count, walk
 from simgpu.program.record import record
-from tests.schedules.fa3_roles import FlashAttention3Roles
 
 P = Attention(batch=1, heads_q=2, seq_q=100, head_dim=16)
 
@@ -207,7 +207,7 @@ def test_fa1_visits_every_visible_pair_of_blocks_and_writes_each_row_once(causal
     assert sorted(map(int, written)) == list(range(0, 96, 16))
 
 
-def test_the_producer_of_fa3_loads_what_fa2_loads():
+def test_fa3_loads_what_fa2_loads_from_the_other_end():
     p = Attention(batch=1, heads_q=1, seq_q=256, seq_kv=500, head_dim=64, causal=True)
 
     def keys_loaded(schedule):
@@ -215,8 +215,12 @@ def test_the_producer_of_fa3_loads_what_fa2_loads():
             steps = executed(cta_class.program.roles[0].body)
             yield [s.split("K[")[1].split("]")[0] for s in steps if "<- K[" in s]
 
-    fa2, fa3 = FlashAttention2(block_n=64), FlashAttention3Roles(block_n=64)
-    assert list(keys_loaded(fa3)) == list(keys_loaded(fa2))
+    expected = list(keys_loaded(FlashAttention2(block_m=128, block_n=64)))
+    for specialized in (True, False):
+        fa3 = FlashAttention3(
+            block_m=128, block_n=64, order="first_to_last", specialized=specialized
+        )
+        assert [keys[::-1] for keys in keys_loaded(fa3)] == expected
 
 
 def test_too_few_rows_for_the_warps_force_split_d():

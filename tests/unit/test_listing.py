@@ -6,19 +6,19 @@ import pytest
 
 from simgpu.algorithms.fa1 import FlashAttention1
 from simgpu.algorithms.fa2 import FlashAttention2
+from simgpu.algorithms.fa3 import FlashAttention3
 from simgpu.algorithms.standard import StandardAttention
 from simgpu.problem import Attention
 from simgpu.program.builder import Cta
 from simgpu.program.listing import describe, listing
 from simgpu.program.record import record
-from tests.schedules.fa3_roles import FlashAttention3Roles
 
 P = Attention(batch=1, heads_q=1, seq_q=256, seq_kv=500, head_dim=64, causal=True)
 
 
 @pytest.mark.parametrize(
     "schedule",
-    [FlashAttention1(), FlashAttention2(), FlashAttention3Roles(), StandardAttention()],
+    [FlashAttention1(), FlashAttention2(), FlashAttention3(), StandardAttention()],
     ids=lambda s: s.schedule_name,
 )
 def test_listings_are_golden(schedule, golden):

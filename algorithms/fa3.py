@@ -1,0 +1,147 @@
+"""FlashAttention-3 forward (Shah et al., 2024, arXiv 2407.08608, algorithms 1 and 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+from simgpu.algorithms.fa3_roles import Consumer, Stream, Turns, last_to_first
+from simgpu.algorithms.tiles import padded, padded_to_16
+from simgpu.errors import ScheduleError
+from simgpu.program.program import Grid
+from simgpu.program.record import schedule
+
+if TYPE_CHECKING:
+    from simgpu.problem import Attention
+    from simgpu.program.builder import Cta
+    from simgpu.program.program import Partition
+
+WARPGROUP = 4  # warps
+WGMMA_ROWS = 64  # of a warpgroup's product
+
+
+class Tile(NamedTuple):
+    """Rows and keys of a tile, and where P lies when it is multiplied by V."""
+
+    block_m: int
+    block_n: int
+    p_in: Literal["registers", "smem"] = "registers"
+
+    @property
+    def consumers(self) -> int:
+        """Consumer warpgroups: one for every 64 rows."""
+        return self.block_m // WGMMA_ROWS
+
+
+#: FA3's tile for head dims up to the key: without a mask, causal. 16 bits, then 8 bits an element.
+#: Source: Dao-AILab/flash-attention, hopper/tile_size.h (2026; the paper's runs had earlier ones).
+TILES = {
+    64: (Tile(192, 192, "smem"), Tile(192, 128)),
+    96: (Tile(192, 144, "smem"), Tile(192, 144, "smem")),
+    128: (Tile(128, 176), Tile(128, 128)),
+    192: (Tile(128, 112), Tile(128, 112)),
+    256: (Tile(128, 80), Tile(128, 80)),
+}
+TILES_FP8 = {
+    64: (Tile(192, 160), Tile(192, 160)),
+    96: (Tile(192, 128), Tile(192, 128)),
+    128: (Tile(128, 224), Tile(128, 224)),
+    192: (Tile(128, 160), Tile(128, 160)),
+    256: (Tile(128, 128), Tile(128, 128)),
+}
+#: Registers a thread of the producer and of a consumer, by number of consumers (setmaxnreg).
+#: Source: hopper/flash_fwd_kernel_sm90.h of the same repository.
+REGISTERS = {2: (24, 240), 3: (32, 160)}
+
+
+@schedule("fa3")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlashAttention3:
+    """One CTA owns a Q tile: a TMA producer streams K and V past consumers of 64 rows each.
+
+    The paper's three ideas are ``specialized`` (a producer warp; else the first consumer loads, a
+    pass ahead), ``pingpong`` (one consumer's softmax runs while another issues its products) and
+    ``overlap`` (a consumer's own softmax runs under its PV, with the next scores issued before).
+    Tile and ``p_in`` are those that FA3 chooses for the problem where they are left out. K/V blocks
+    come last to first, as in FA3's kernel. A causal launch starts with the Q tiles that see most
+    keys, unless ``order`` says otherwise. ``padding`` is that of head dim on chip: FA3's kernels
+    take multiples of 16, Triton's and Gluon's powers of two.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("tma", "wgmma")
+
+    block_m: int | None = None
+    block_n: int | None = None
+    stages: int = 2
+    specialized: bool = True
+    pingpong: bool = True
+    overlap: bool = True
+    p_in: Literal["registers", "smem"] | None = None
+    order: Literal["longest_first", "first_to_last"] = "longest_first"
+    padding: Literal["multiple_of_16", "power_of_two"] = "multiple_of_16"
+
+    @property
+    def warp_partition(self) -> Partition:
+        """Rows."""
+        return "split-q"
+
+    def resolve(self, p: Attention) -> FlashAttention3:
+        """Return the schedule with nothing left out; ScheduleError for a tile that cannot be."""
+        tile = self._tile(p)
+        return replace(self, block_m=tile.block_m, block_n=tile.block_n, p_in=tile.p_in)
+
+    def grid(self, p: Attention) -> Grid:
+        """Return one CTA for each Q tile, head and batch entry."""
+        return Grid(m=p.q_tiles(self._tile(p).block_m), head=p.heads_q, batch=p.batch)
+
+    def build(self, p: Attention, cta: Cta) -> None:
+        """Record one CTA."""
+        tile = self._tile(p)
+        bm, bn, n = tile.block_m, tile.block_n, tile.consumers
+        d = (padded_to_16 if self.padding == "multiple_of_16" else padded)(p.head_dim)
+        turned = p.causal and self.order == "longest_first"
+        m = cta.m.from_end(p.q_tiles(bm)) if turned else cta.m
+        blocks = last_to_first(p.kv_ranges(m, bm, bn))
+        stream = Stream(cta, p, (bn, d), self.stages, n, k_first=self.overlap)
+        turns = Turns(cta, n if self.pingpong else 0)
+        consumers = [
+            Consumer(cta, p, m * n + i, i, (WGMMA_ROWS, bn, d), stream, turns) for i in range(n)
+        ]
+        produces, consumes = REGISTERS[n] if self.specialized else (None, None)
+        if tile.p_in == "smem":
+            for c in consumers:
+                c.put_p_in_shared_memory(cta)
+
+        if self.specialized:
+            with cta.role("producer", warps=1, registers=produces) as w:
+                for c in consumers:
+                    c.load_q(w)
+                stream.produce(w, blocks)
+
+        for c in consumers:
+            with cta.role(f"consumer{c.number}", warps=WARPGROUP, registers=consumes) as w:
+                if not self.specialized:
+                    c.load_q(w)
+                    c.loads = c.number == 0
+                c.begin(w)
+                w.wait(c.q_full)
+                if self.overlap and blocks:
+                    c.overlapped(w, blocks)
+                elif blocks:
+                    c.in_order(w, blocks)
+                c.store(w)
+
+    def _tile(self, p: Attention) -> Tile:
+        table = TILES_FP8 if p.dtype == "fp8" else TILES
+        dim = next((d for d in table if d >= p.head_dim), max(table))
+        best = table[dim][p.causal]
+        tile = Tile(
+            self.block_m or best.block_m, self.block_n or best.block_n, self.p_in or best.p_in
+        )
+        if tile.block_m % WGMMA_ROWS or tile.consumers not in REGISTERS:
+            raise ScheduleError(f"block_m is {tile.block_m}: 128 or 192, 64 rows a consumer")
+        if tile.block_n < 16 or tile.block_n % 16:
+            raise ScheduleError(f"block_n is {tile.block_n}: it must be a positive multiple of 16")
+        if not self.specialized and self.stages < 2:
+            raise ScheduleError("stages is 1: without a producer tiles are loaded a pass ahead")
+        return tile

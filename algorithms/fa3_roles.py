@@ -1,0 +1,235 @@
+"""What FlashAttention-3's roles do, in the order in which they do it (arXiv 2407.08608)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simgpu.algorithms.rows import SoftmaxRows
+from simgpu.problem import BlockRange
+from simgpu.program.fns import exponentials, rescale
+from simgpu.tensor import accumulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simgpu.index import Index
+    from simgpu.problem import Attention, TileMask
+    from simgpu.program.builder import Cta, RoleBuilder
+    from simgpu.program.tile import View
+
+
+def last_to_first(ranges: list[BlockRange]) -> list[BlockRange]:
+    """Return block ranges in falling order, the first two blocks each a range of its own.
+
+    Only the first may reach beyond the problem, and where V follows K a block later it does so in
+    the second pass.
+    """
+    falling = []
+    for some in reversed(ranges):
+        stop = some.stop
+        while len(falling) < 2 and stop > some.start:
+            falling.append(BlockRange(stop - 1, stop, some.masked))
+            stop -= 1
+        if stop > some.start:
+            falling.append(BlockRange(some.start, stop, some.masked))
+    return falling
+
+
+class Stream:
+    """K and V on their way through two rings, in the order in which they are used.
+
+    ``k_first`` is the order of overlapped passes, which take K of block j with V of block j + 1.
+    """
+
+    def __init__(
+        self,
+        cta: Cta,
+        p: Attention,
+        shape: tuple[int, int],
+        stages: int,
+        consumers: int,
+        *,
+        k_first: bool,
+    ) -> None:
+        self.k = cta.ring("k", shape, p.dtype, stages=stages, consumers=consumers)
+        self.v = cta.ring("v", shape, p.dtype, stages=stages, consumers=consumers)
+        self._problem, self._shape = p, shape
+        self._ahead, self._k_first = stages - 1, k_first
+
+    def produce(self, w: RoleBuilder, blocks: list[BlockRange]) -> None:
+        """Load everything; the rings' credits are what holds the producer back."""
+        if not blocks:
+            return
+        first, *others = blocks
+        self.begin(w, first)
+        for some in others if self._k_first else blocks:
+            for i in w.repeat(len(some)):
+                self._load(w, some.stop - 1 - i)
+        self.end(w, blocks[-1])
+
+    def begin(self, w: RoleBuilder, first: BlockRange) -> None:
+        """Load the K that is used before any V."""
+        if self._k_first:
+            self._load_k(w, first.start)
+
+    def end(self, w: RoleBuilder, last: BlockRange) -> None:
+        """Load the V that is used after all K."""
+        if self._k_first:
+            self._load_v(w, last.start)
+
+    def passes(self, w: RoleBuilder, blocks: BlockRange, *, loads: bool) -> Iterator[Index]:
+        """Count down through ``blocks``; who ``loads`` does so ``stages`` - 1 passes ahead."""
+
+        def load(i: int | Index) -> None:
+            self._load(w, blocks.stop - 1 - i)
+
+        if not loads:
+            for i in w.repeat(len(blocks)):
+                yield blocks.stop - 1 - i
+            return
+        for i in w.pipelined(BlockRange(0, len(blocks), blocks.masked), load, self._ahead):
+            yield blocks.stop - 1 - i
+
+    def _load(self, w: RoleBuilder, j: int | Index) -> None:
+        self._load_k(w, j)
+        self._load_v(w, j + 1 if self._k_first else j)
+
+    def _load_k(self, w: RoleBuilder, j: int | Index) -> None:
+        rows, cols = self._shape
+        w.load(self._problem.k.tile(j, rows, cols=cols), self.k, path="tma")
+
+    def _load_v(self, w: RoleBuilder, j: int | Index) -> None:
+        rows, cols = self._shape
+        w.load(self._problem.v.tile(j, rows, cols=cols), self.v, path="tma")
+
+
+class Turns:
+    """Whose turn it is to issue products: a named barrier for each consumer; number 0 begins."""
+
+    def __init__(self, cta: Cta, consumers: int) -> None:
+        self._turns = [cta.barrier(f"turn{i}") for i in range(consumers)]
+
+    def take(self, w: RoleBuilder, consumer: int) -> None:
+        """Wait until the consumer before has given its turn away."""
+        if self._turns:
+            w.wait(self._turns[consumer], ahead=int(consumer == 0))
+
+    def give(self, w: RoleBuilder, consumer: int) -> None:
+        """Let the next consumer issue."""
+        if self._turns:
+            w.arrive(self._turns[(consumer + 1) % len(self._turns)])
+
+
+class Consumer(SoftmaxRows):
+    """One consumer warpgroup: its rows, its Q tile, and the order of its passes."""
+
+    def __init__(
+        self,
+        cta: Cta,
+        p: Attention,
+        tile: Index,
+        number: int,
+        shape: tuple[int, int, int],
+        stream: Stream,
+        turns: Turns,
+    ) -> None:
+        rows, cols, depth = shape
+        super().__init__(cta, p, rows, cols, depth, name=f"{number}.")
+        self.number, self.stream, self.turns = number, stream, turns
+        self.loads = False
+        self.q = cta.smem(f"{number}.q", (rows, depth), p.dtype)
+        self.q_full = cta.mbarrier(f"{number}.q.full")
+        self.alpha = cta.regs(f"{number}.alpha", (rows, 1), accumulator(p.dtype))
+        self._problem, self._tile, self._shape = p, tile, shape
+        self._p_shared: View | None = None
+
+    def put_p_in_shared_memory(self, cta: Cta) -> None:
+        """Pass P to PV through shared memory, which frees registers for the next scores."""
+        self._p_shared = cta.smem(f"{self.number}.p.shared", self.p.shape, self._problem.dtype)
+
+    def load_q(self, w: RoleBuilder) -> None:
+        """Start loading this consumer's rows of Q."""
+        rows, _, depth = self._shape
+        q = self._problem.q.tile(self._tile, rows, cols=depth)
+        w.copy(q, self.q, path="tma", signal=self.q_full)
+
+    def in_order(self, w: RoleBuilder, blocks: list[BlockRange]) -> None:
+        """Algorithm 1: scores, softmax, PV. A turn is PV and the next pass's scores."""
+        k, v, turns = self.stream.k, self.stream.v, self.turns
+        turns.take(w, self.number)
+        for some in blocks:
+            for j in self.stream.passes(w, some, loads=self.loads):
+                w.mma(self.s, self.q, w.take(k).T, accumulate=False)
+                turns.give(w, self.number)
+                w.wait_mma()
+                w.release(k)
+                self.maximum(w, self._mask(j) if some.masked else None)
+                self.softmax(w)
+                p = self._probabilities(w)
+                turns.take(w, self.number)
+                w.mma(self.o, p, w.take(v))
+                w.wait_mma()
+                w.release(v)
+        turns.give(w, self.number)
+
+    def overlapped(self, w: RoleBuilder, blocks: list[BlockRange]) -> None:
+        """Algorithm 2: scores of the next block and PV of this one in flight under the softmax."""
+        k, v, turns = self.stream.k, self.stream.v, self.turns
+        first, *others = blocks
+        if self.loads:
+            self.stream.begin(w, first)
+        k_j = w.take(k)
+        turns.take(w, self.number)
+        w.mma(self.s, self.q, k_j.T, accumulate=False)
+        turns.give(w, self.number)
+        w.wait_mma()
+        w.release(k)
+        self._exponentials(w, first.start, first.masked)
+        p = self._rescale(w)
+        for some in others:
+            for j in self.stream.passes(w, some, loads=self.loads):
+                k_j = w.take(k)
+                turns.take(w, self.number)
+                w.mma(self.s, self.q, k_j.T, accumulate=False)
+                w.mma(self.o, p, w.take(v))
+                turns.give(w, self.number)
+                w.wait_mma(pending=1)
+                w.release(k)
+                self._exponentials(w, j, some.masked)
+                w.wait_mma()
+                w.release(v)
+                self._rescale(w)
+        if self.loads:
+            self.stream.end(w, blocks[-1])
+        w.mma(self.o, p, w.take(v))
+        w.wait_mma()
+        w.release(v)
+
+    def store(self, w: RoleBuilder) -> None:
+        """Write O by way of Q's place in shared memory, and the log-sum-exp."""
+        rows, _, depth = self._shape
+        w.copy(self.end(w), self.q)
+        w.sync()
+        w.copy(self.q, self._problem.o.tile(self._tile, rows, cols=depth), path="tma")
+        w.copy(self.l, self._problem.lse.tile(self._tile, rows))
+
+    def _mask(self, j: int | Index) -> TileMask:
+        rows, cols, _ = self._shape
+        return self._problem.tile_mask(self._tile, rows, j, cols)
+
+    def _exponentials(self, w: RoleBuilder, j: int | Index, masked: bool) -> None:
+        self.maximum(w, self._mask(j) if masked else None)
+        w.apply(exponentials, self.s, self.m, self.m_new, self.l, self.alpha)
+
+    def _rescale(self, w: RoleBuilder) -> View:
+        """P and O only now: both belong to PV while it is in flight."""
+        w.apply(rescale, self.s, self.p, self.alpha, self.o)
+        return self._probabilities(w)
+
+    def _probabilities(self, w: RoleBuilder) -> View:
+        """Return P where PV reads it."""
+        if self._p_shared is None:
+            return self.p
+        w.copy(self.p, self._p_shared)
+        w.sync()
+        return self._p_shared
