@@ -33,8 +33,8 @@ def instructions(op: Op, role: Role, machine: Machine) -> Mix:
             return _copy(op, role)
         case Mma():
             return _mma(op, role, machine)
-        case Apply(fn, args, mask):
-            return fn.mix(tuple(held(x, role) for x in args), mask is not None).times(role.warps)
+        case Apply(_, _, _, _, adjust):
+            return _apply(op, role).plus(adjust) if adjust else _apply(op, role)
         case Arrive(signal):
             return Mix(other=role.warps * (signal.barrier.kind != "group"))
         case Wait(signal):
@@ -53,7 +53,7 @@ def wavefronts(op: Op, role: Role, machine: Machine) -> float:
         case Mma():
             return operand_bytes(op, role) / WAVEFRONT_BYTES
         case Apply():
-            return instructions(op, role, machine).lsu
+            return _apply(op, role).lsu
         case Copy(src, dst, path):
             if path == "cp_async":
                 return 2.0 * role.warps
@@ -75,6 +75,11 @@ def held(view: View, role: Role) -> float:
         owners = 1 if role.partition == "split-k" else role.warps
         return rows * times / (8 * owners)
     return rows * cols * times / (LANES * role.warps)
+
+
+def _apply(op: Apply, role: Role) -> Mix:
+    of_warp = op.fn.mix(tuple(held(x, role) for x in op.args), op.mask is not None)
+    return of_warp.times(role.warps)
 
 
 def _copy(op: Copy, role: Role) -> Mix:

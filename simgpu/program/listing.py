@@ -24,9 +24,10 @@ def describe(op: Op) -> str:
             split = f" in {parts} parts" if parts > 1 else ""
             sign = "+=" if accumulate else "="
             return f"mma   {dst} {sign} {a}·{b}{split}{f' -> {signal}' if signal else ''}"
-        case Apply(fn, args, mask):
+        case Apply(fn, args, mask, _, adjust):
             named = ", ".join(map(str, args))
-            return f"apply {fn}({named}){' masked' if mask else ''}"
+            compiled = f" adjusted by {adjust}" if adjust else ""
+            return f"apply {fn}({named}){' masked' if mask else ''}{compiled}"
         case Arrive(signal):
             return f"arrive {signal}"
         case Wait(signal, lag):

@@ -23,9 +23,13 @@ class Mix(NamedTuple):
         """All instructions."""
         return sum(self)
 
-    def plus(self, other: Mix) -> Mix:
-        """Return the sum of two mixes."""
-        return Mix(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, other: Mix, times: float = 1) -> Mix:
+        """Return this mix and ``times`` another."""
+        return Mix(*(a + b * times for a, b in zip(self, other, strict=True)))
+
+    def __str__(self) -> str:
+        pairs = zip(self._fields, self, strict=True)
+        return ", ".join(f"{pipe} {count:+,.0f}" for pipe, count in pairs if count)
 
     def times(self, factor: float) -> Mix:
         """Return the mix ``factor`` times."""

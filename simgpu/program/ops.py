@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from simgpu.index import Index
     from simgpu.problem import TileMask
     from simgpu.program.fns import TileFn
+    from simgpu.program.mix import Mix
     from simgpu.program.tile import Barrier, Operand, Signal, View
 
 #: How bytes travel: by the TMA unit, by cp.async, by a warp's own loads and stores.
@@ -73,12 +74,17 @@ class Mma:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Run a tile function on register or shared tiles, in place; blocks its role."""
+    """Run a tile function on register or shared tiles, in place; blocks its role.
+
+    ``adjust`` is what a compiler's counts add to the analytic mix of the steps around this one,
+    over all warps; it may be negative on a pipe.
+    """
 
     fn: TileFn
     args: tuple[View, ...]
     mask: TileMask | None = None
     scale: float = 1.0
+    adjust: Mix | None = None
 
     def bind(self, symbols: Mapping[str, Index]) -> Apply:
         """Return the application with symbols replaced by indices."""

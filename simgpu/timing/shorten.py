@@ -116,8 +116,8 @@ def _kind(step: Step, env: Mapping[str, int]) -> str:
             return f"copy {_name(src, env)} {_name(dst, env)} {path}"
         case Mma(dst, a, b):
             return f"mma {dst.buffer.name} {a.buffer.name} {b.buffer.name}"
-        case Apply(fn, args, mask):
-            return f"apply {fn} {args[0].buffer.name} {mask is not None}"
+        case Apply(fn, args, mask, _, adjust):
+            return f"apply {fn} {args[0].buffer.name} {mask is not None} {adjust}"
         case Arrive(signal) | Wait(signal):
             return f"{type(step).__name__} {signal.barrier.name}"
         case Repeat(_, trips):
@@ -172,7 +172,8 @@ def _renumber(
         return Repeat(step.var, left, body)
     if isinstance(step, Apply):
         mask = replace(step.mask, row=Index(), col=Index()) if step.mask else None
-        return Apply(step.fn, tuple(_slotless(x) for x in step.args), mask, step.scale)
+        args = tuple(_slotless(x) for x in step.args)
+        return replace(step, args=args, mask=mask)
     signal = step.signal
     if signal is not None:
         signal = Signal(signal.barrier, signal.use - shift.get(signal.barrier.name, 0))

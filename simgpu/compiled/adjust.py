@@ -1,0 +1,132 @@
+"""The compiler's counts laid over a recorded kernel, so that each of its sections adds up to them.
+
+The recorded schedule stays what it is: operations, order and barriers are those that were written.
+What the compiler executes more or less than the analytic mix says goes onto tile functions of the
+same section: the exponentials of a pass, the first function before the loops, the last one after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simgpu.cost.instructions import instructions
+from simgpu.errors import UnsupportedError
+from simgpu.program.mix import Mix
+from simgpu.program.ops import Apply, Repeat
+from simgpu.program.program import Launch
+from simgpu.read.tally import tally
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simgpu.compiled.mix import CompiledMix
+    from simgpu.hardware.machine import Machine
+    from simgpu.program.ops import Op, Step
+    from simgpu.program.program import Role, TileProgram
+
+#: Pipes that the machine has a unit for; the others take issue slots alone.
+UNIT_PIPES = ("mufu", "fma", "alu")
+
+
+def with_compiled_mix(launch: Launch, mix: CompiledMix, machine: Machine) -> Launch:
+    """Return the launch with the instructions of ``mix`` in each of its programs.
+
+    A pass with a mask gets those of a masked pass, any other those of a full one. What lies between
+    the loops counts with what comes after them. Raises UnsupportedError for programs of several
+    roles and for those without a loop of softmax passes.
+    """
+    programs: dict[int, TileProgram] = {}
+    for cta_class in launch.classes:
+        program = cta_class.program
+        if id(program) in programs:
+            continue
+        if len(program.roles) > 1:
+            raise UnsupportedError(f"the warps of {launch.name} have roles: no common mix")
+        (role,) = program.roles
+        body = _Role(role, machine).adjusted(mix, launch.name)
+        programs[id(program)] = replace(program, roles=(replace(role, body=body),))
+    classes = (replace(c, program=programs[id(c.program)]) for c in launch.classes)
+    return Launch(launch.name, launch.grid, tuple(classes))
+
+
+def total_mix(launch: Launch, machine: Machine) -> Mix:
+    """Return the instructions of all CTAs of a launch."""
+
+    def of(op: Op, role: Role, env: dict[str, int]) -> Mix:
+        return instructions(op, role, machine)
+
+    return tally(launch, Mix(), of)
+
+
+class _Role:
+    """The one role of a program, section by section."""
+
+    def __init__(self, role: Role, machine: Machine) -> None:
+        self._role, self._machine = role, machine
+
+    def adjusted(self, mix: CompiledMix, name: str) -> tuple[Step, ...]:
+        """Return the role's steps with the compiler's instructions."""
+        body = self._role.body
+        passes = [i for i, step in enumerate(body) if isinstance(step, Repeat) and _exps(step)]
+        after = _applies(body[passes[-1] + 1 :]) if passes else []
+        if not after:
+            raise UnsupportedError(f"{name} is no loop of softmax passes: no compiled mix for it")
+        first, end = passes[0], passes[-1] + 1
+        start, rest = self._onto(body[:first], mix.prologue.to_mix(), _applies(body[:first]))
+        middle, last = list(body[first:end]), mix.epilogue
+        for i, step in enumerate(middle):
+            if isinstance(step, Repeat) and _exps(step):
+                masked = any(isinstance(x, Apply) and x.mask is not None for x in step.body)
+                last = mix.epilogue + mix.between if masked else last
+                wanted = (mix.masked if masked else mix.full).to_mix()
+                inside, _ = self._onto(step.body, wanted, _exps(step))
+                middle[i] = replace(step, body=inside)
+            else:
+                rest = rest.plus(self._analytic((step,)), -1)
+        tail, _ = self._onto(body[end:], last.to_mix().plus(rest), after[::-1])
+        return (*start, *middle, *tail)
+
+    def _analytic(self, steps: Sequence[Step]) -> Mix:
+        total = Mix()
+        for step in steps:
+            if isinstance(step, Repeat):
+                total = total.plus(self._analytic(step.body), step.trips)
+            else:
+                total = total.plus(instructions(step, self._role, self._machine))
+        return total
+
+    def _onto(
+        self, steps: Sequence[Step], wanted: Mix, takers: Sequence[int]
+    ) -> tuple[tuple[Step, ...], Mix]:
+        """Return steps that add up to ``wanted``, and what is still to be taken off elsewhere.
+
+        ``takers`` are positions of tile functions. The first one takes everything, except that none
+        goes below zero on a unit's pipe or in all: then the next one helps.
+        """
+        out = list(steps)
+        left = wanted.plus(self._analytic(steps), -1)
+        for i in takers:
+            op = out[i]
+            assert isinstance(op, Apply)
+            taken = _possible(left, instructions(op, self._role, self._machine))
+            out[i] = replace(op, adjust=taken)
+            left = left.plus(taken, -1)
+        return tuple(out), left
+
+
+def _possible(change: Mix, own: Mix) -> Mix:
+    """Return as much of ``change`` as instructions of ``own`` mix can take."""
+    units = {pipe: max(getattr(change, pipe), -getattr(own, pipe)) for pipe in UNIT_PIPES}
+    taken = change._replace(**units)
+    return taken._replace(other=taken.other + max(0.0, -own.total - taken.total))
+
+
+def _applies(steps: Sequence[Step]) -> list[int]:
+    return [i for i, step in enumerate(steps) if isinstance(step, Apply)]
+
+
+def _exps(loop: Repeat) -> list[int]:
+    """Return where a softmax pass applies functions, its exponentials first; else nothing."""
+    found = [(not x.fn.exps, i) for i, x in enumerate(loop.body) if isinstance(x, Apply)]
+    return [i for _, i in sorted(found)] if not all(late for late, _ in found) else []
