@@ -62,8 +62,17 @@ class _Touch:
     tensor: Tensor
     write: bool
     bytes: int
-    at: tuple[int, int]
-    private: bool  # to one CTA of its head
+    at: tuple[int, int]  # where it lies for a CTA at the grid's origin
+    moves: tuple[tuple[str, int, int], ...]  # by how many rows and columns along each work axis
+
+    def place(self, point: Point) -> tuple[int, int]:
+        """Return the first row and column for the CTA at ``point``."""
+        row, col = self.at
+        if self.moves:
+            at = dict(point)
+            for axis, down, right in self.moves:
+                row, col = row + down * at[axis], col + right * at[axis]
+        return row, col
 
 
 class L2:
@@ -119,7 +128,7 @@ class L2:
     def _key(touch: _Touch, head: tuple[int, int], point: Point, problem: Attention) -> Hashable:
         h, batch = head
         h = h // problem.group if touch.tensor.heads == "kv" else h
-        return (touch.tensor.name, h, batch, touch.at, point if touch.private else None)
+        return (touch.tensor.name, h, batch, touch.place(point))
 
     def _touch(
         self, key: Hashable, touch: _Touch, ctas: int, found: dict[str, dict[str, Reuse]]
@@ -157,7 +166,7 @@ def tensor_bytes(tensor: Tensor, problem: Attention) -> int:
 def _touches(cta_class: CtaClass) -> Iterator[_Touch]:
     """Yield the global tiles that a CTA touches, in program order."""
     env = cta_class.env
-    shared_by_all = len(cta_class.points) == 1
+    origin = dict.fromkeys(env, 0)
     for role in cta_class.program.roles:
         variables = dict(env)
         for op in walk(_global_copies(role.body), variables):
@@ -165,11 +174,14 @@ def _touches(cta_class: CtaClass) -> Iterator[_Touch]:
             for tile, write in ((op.src, False), (op.dst, True)):
                 if isinstance(tile, Tile):
                     size = math.prod(tile.valid(variables)) * dtype_bytes(tile.tensor.dtype)
-                    at = (tile.row.at(variables), tile.col.at(variables))
-                    placed = {n for n, _ in (*tile.row.terms, *tile.col.terms)}
-                    private = not shared_by_all and not placed.isdisjoint(env)
+                    rows, cols = dict(tile.row.terms), dict(tile.col.terms)
+                    moves = tuple(
+                        (n, rows.get(n, 0), cols.get(n, 0)) for n in env if n in rows or n in cols
+                    )
+                    start = variables | origin
+                    at = (tile.row.at(start), tile.col.at(start))
                     if size:
-                        yield _Touch(tile.tensor, write, size, at, private)
+                        yield _Touch(tile.tensor, write, size, at, moves)
 
 
 def _global_copies(steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -194,7 +206,7 @@ def _steps(
             sequence = sequences[number]
             if step < len(sequence):
                 touch = sequence[step]
-                key = (touch.tensor.name, touch.at, point if touch.private else None)
+                key = (touch.tensor.name, touch.place(point))
                 known = distinct.get(key)
                 distinct[key] = (touch, known[1] + 1 if known else 1, point)
         yield list(distinct.values())
