@@ -80,17 +80,20 @@ def shorten(
     """Cut top-level loops down to ``keep[kind]`` (else ``default``) passes in every role.
 
     The first passes go, so that a clipped last one stays. Loops of different roles belong together
-    by their order; when the roles do not have the same number of long loops nothing is cut.
+    by their order; when the roles do not have the same number of long loops nothing is cut. Rings
+    deeper than ``FEW`` need more passes to fill, and keep as many more.
     """
+    more = max(0, max((b.stages for b in program.barriers), default=0) - FEW)
     longs = [
-        [s for s in r.body if isinstance(s, Repeat) and s.trips > default] for r in program.roles
+        [s for s in r.body if isinstance(s, Repeat) and s.trips > default + more]
+        for r in program.roles
     ]
     if len({len(loops) for loops in longs}) != 1:
         longs = [[] for _ in program.roles]
     cuts = []
     for loops in zip(*longs, strict=True):
         kind = tuple(loop_kind(loop, coordinates) for loop in loops)
-        passes = min(loop.trips for loop in loops) - (keep or {}).get(kind, default)
+        passes = min(loop.trips for loop in loops) - (keep or {}).get(kind, default) - more
         if passes > 0:
             cuts.append(Cut(kind, passes, tuple(zip(program.roles, loops, strict=True))))
     removed = [
