@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.cost.registers import estimated_registers
 from simgpu.errors import ScheduleError, UnsupportedError, did_you_mean
 from simgpu.hardware.load import load_profile
-from simgpu.hardware.machine import UNITS, Machine
+from simgpu.hardware.machine import HBM, UNITS, Machine
 from simgpu.hardware.occupancy import Occupancy, occupancy
 from simgpu.program.record import record
 from simgpu.program.verify import check_fit
@@ -104,7 +104,15 @@ def _run_launch(
     fit, registers, shared = _occupancy(launch, machine, resources)
     served = traffic(launch, problem, machine, fit.ctas_per_sm, l2)
     bounds = bound(launch, problem.dtype, machine, served)
-    time = simulate(launch, problem.dtype, machine, fit.ctas_per_sm, served.misses, exact=exact)
+    time = simulate(
+        launch,
+        problem.dtype,
+        machine,
+        fit.ctas_per_sm,
+        served.misses,
+        exact=exact,
+        hbm_bytes=served.demand[HBM],
+    )
     program = launch.classes[longest(launch)].program
     cycles = time.cycles
     return LaunchResult(

@@ -60,11 +60,16 @@ class Machine:
             )
         return rate
 
-    def shared_by(self, sms: int) -> tuple[float, ...]:
-        """Return one SM's capacities while only ``sms`` of the SMs have work."""
+    def shared_by(self, sms: int, hbm_used: float = 1.0) -> tuple[float, ...]:
+        """Return one SM's capacities while only ``sms`` of the SMs have work.
+
+        ``hbm_used`` is the share of the time in which HBM is busy: an SM shares it with those that
+        use it at the same moment, not with all.
+        """
         rates = self.profile.rates
         l2 = min(rates.l2_bytes, _l2_bytes_served(self.profile) / sms)
-        return (*self.capacity[:L2], l2, min(self.hbm_bytes_per_cycle / sms, rates.l2_bytes))
+        hbm = min(self.hbm_bytes_per_cycle / (sms * hbm_used), rates.l2_bytes)
+        return (*self.capacity[:L2], l2, hbm)
 
 
 def coalesced_share(profile: Profile) -> float:

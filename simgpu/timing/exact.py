@@ -19,9 +19,16 @@ class Device:
     """All SMs; CTAs go in launch order to the first SM with a free slot, breadth first."""
 
     def __init__(
-        self, launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates
+        self,
+        launch: Launch,
+        dtype: str,
+        machine: Machine,
+        slots: int,
+        misses: MissRates,
+        hbm_used: float = 1.0,
     ) -> None:
         self.env = simpy.Environment()
+        self._hbm_used = hbm_used
         self._machine, self._slots = machine, slots
         numbers = launch.class_numbers()
         axes = list(launch.grid.work_axes)
@@ -32,7 +39,8 @@ class Device:
         self._queue.reverse()
         book = JobBook(machine, dtype, misses)
         busy = min(len(self._queue), machine.sms)
-        self.sms = [Sm(self.env, machine, book, machine.shared_by(busy)) for _ in range(busy)]
+        capacity = machine.shared_by(busy, hbm_used)
+        self.sms = [Sm(self.env, machine, book, capacity) for _ in range(busy)]
         self._resident = [0] * busy
         self.residence = 0.0
         self.end = 0.0
@@ -70,7 +78,7 @@ class Device:
         """An SM has run dry: the others share L2 and HBM."""
         busy = [i for i, resident in enumerate(self._resident) if resident]
         if busy:
-            capacity = self._machine.shared_by(len(busy))
+            capacity = self._machine.shared_by(len(busy), self._hbm_used)
             for i in busy:
                 self.sms[i].units.resize(capacity)
 
@@ -84,10 +92,15 @@ class Device:
 
 
 def simulate_exactly(
-    launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates
+    launch: Launch,
+    dtype: str,
+    machine: Machine,
+    slots: int,
+    misses: MissRates,
+    hbm_used: float = 1.0,
 ) -> tuple[float, float, dict[str, float]]:
     """Return the last CTA's end, CTA-cycles of residence, and role-cycles by reason."""
-    device = Device(launch, dtype, machine, slots, misses)
+    device = Device(launch, dtype, machine, slots, misses, hbm_used)
     device.run()
     time: dict[str, float] = {}
     for sm in device.sms:

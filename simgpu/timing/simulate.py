@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from simgpu.program.program import Launch
     from simgpu.timing.device import Load
 
+#: Times that the share of HBM is corrected.
+ROUNDS = 4
+
 #: Waves of a long grid that are dispatched one by one; its middle repeats.
 WAVES = 6
 
@@ -32,32 +35,52 @@ class LaunchTime:
     time: dict[str, float]
 
 
+#: HBM used less than this is not what a launch waits for; used more, everybody uses it always.
+SELDOM, ALWAYS = 0.1, 0.95
+
+
 def simulate(
-    launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates, *, exact: bool
+    launch: Launch,
+    dtype: str,
+    machine: Machine,
+    slots: int,
+    misses: MissRates,
+    *,
+    exact: bool,
+    hbm_bytes: float = 0.0,
 ) -> LaunchTime:
     """Return the time of a launch with ``slots`` CTAs resident on each SM.
 
     ``exact`` simulates every CTA on every SM; without it each situation is simulated once.
+    ``hbm_bytes`` is what the launch moves in all: how long HBM is busy with it says with how many
+    SMs an SM shares it (at first with all, then with those that use it at the same time).
     """
+    launching = machine.profile.costs.launch_cycles
+    used, found = 1.0, _fast(launch, dtype, machine, slots, misses, 1.0)
+    for _ in range(ROUNDS):
+        busy = hbm_bytes / (machine.hbm_bytes_per_cycle * (found[0] + launching))
+        if busy < SELDOM or busy > ALWAYS * used:
+            break
+        used = (busy + used) / 2
+        found = _fast(launch, dtype, machine, slots, misses, used)
     if exact:
-        end, residence, time = simulate_exactly(launch, dtype, machine, slots, misses)
-    else:
-        end, residence, time = _fast(launch, dtype, machine, slots, misses)
-    return LaunchTime(machine.profile.costs.launch_cycles + end, residence, time)
+        found = simulate_exactly(launch, dtype, machine, slots, misses, used)
+    end, residence, time = found
+    return LaunchTime(launching + end, residence, time)
 
 
 def _fast(
-    launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates
+    launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates, hbm_used: float
 ) -> tuple[float, float, dict[str, float]]:
     ctas, sms = launch.grid.ctas, machine.sms
-    times = SmTimes(machine, dtype, misses, machine.shared_by(min(ctas, sms)))
+    times = SmTimes(machine, dtype, misses, machine.shared_by(min(ctas, sms), hbm_used))
     most = min(slots, math.ceil(ctas / sms))
     together = times.lives(launch, most)
     if len({sum(op_count(r.body) for r in c.program.roles) for c in launch.classes}) == 1:
         rest = ctas % (slots * sms)
         last = together
         if rest:
-            tail = SmTimes(machine, dtype, misses, machine.shared_by(min(rest, sms)))
+            tail = SmTimes(machine, dtype, misses, machine.shared_by(min(rest, sms), hbm_used))
             last = tail.lives(launch, math.ceil(rest / sms))
         return _in_waves(launch, slots * sms, together, last)
     alone = times.lives(launch, 1)
