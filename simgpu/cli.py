@@ -98,6 +98,9 @@ def run(
     ] = None,
     clock_mhz: Annotated[float | None, typer.Option(help="SM clock.")] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Simulate every CTA.")] = False,
+    mix: Annotated[
+        str, typer.Option(help="Instructions: analytic, or compiled by Triton for the GPU.")
+    ] = "analytic",
     as_json: Json = False,
 ) -> None:
     """Predict a schedule on a problem and a GPU."""
@@ -124,6 +127,7 @@ def run(
         resources=_resources(resources),
         clock_mhz=clock_mhz,
         exact=exact,
+        mix=mix,
     )
     _show(as_json, lambda: str(found), found.to_dict)
 

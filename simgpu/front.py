@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simgpu.cost.registers import estimated_registers
-from simgpu.errors import ScheduleError, UnsupportedError, did_you_mean
+from simgpu.errors import ScheduleError, UnknownNameError, UnsupportedError, did_you_mean
 from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import HBM, UNITS, Machine
 from simgpu.hardware.occupancy import Occupancy, occupancy
@@ -15,7 +15,7 @@ from simgpu.program.verify import check_fit
 from simgpu.read.bound import bound, longest
 from simgpu.read.traffic import traffic
 from simgpu.result.run import REPORTED_UNITS, STALLS, LaunchResult, Run
-from simgpu.schedules import make_schedule
+from simgpu.schedules import make_schedule, schedule_class, schedule_names
 from simgpu.timing.cache import L2
 from simgpu.timing.simulate import simulate
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from simgpu.compiled.adjust import CompiledRecording
     from simgpu.hardware.profile import Profile
     from simgpu.problem import Attention
     from simgpu.program.program import Launch, Recording, Schedule
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from simgpu.timing.simulate import LaunchTime
 
 RESOURCES = ("registers", "shared_bytes")
+MIXES = ("analytic", "compiled")
 
 
 def run(
@@ -41,24 +43,30 @@ def run(
     resources: Mapping[str, int] | None = None,
     clock_mhz: float | None = None,
     exact: bool = False,
+    mix: str = "analytic",
 ) -> Run:
     """Predict a schedule on a problem and a GPU.
 
     ``schedule`` is an object or a name with ``params``; ``gpu`` a profile, its name or a YAML file.
     ``resources`` gives what a compiler found ("registers" a thread, "shared_bytes" a CTA) in place
-    of estimates. ``exact`` simulates every CTA on every SM. Raises SimgpuError for anything that
-    cannot be: an unknown name, a tile that does not fit, a dtype without a tensor rate.
+    of estimates. ``exact`` simulates every CTA on every SM. ``mix`` "compiled" takes instructions
+    and resources from the schedule's kernel, compiled by Triton for this GPU. Raises SimgpuError
+    for anything that cannot be: an unknown name, a tile that does not fit, a dtype without a rate.
     """
-    recording = record(_schedule(schedule, params), problem)
+    made = _schedule(schedule, params)
+    recording = record(made, problem)
     machine = Machine.from_profile(_profile(gpu), clock_mhz)
     check_capabilities(recording, machine.profile)
+    compiled = _compiled(made, recording, machine, mix)
+    recording = compiled.recording if compiled else recording
+    found = compiled.resources if compiled else ({},) * len(recording.launches)
     l2 = L2(machine.profile.memory.l2_effective_bytes)
     launches = tuple(
-        _run_launch(launch, recording, machine, l2, dict(resources or {}), exact)
-        for launch in recording.launches
+        _run_launch(launch, recording, machine, l2, {**sizes, **(resources or {})}, exact)
+        for launch, sizes in zip(recording.launches, found, strict=True)
     )
     launches = (*launches[:-1], _less_residue(launches[-1], machine))
-    return _result(recording, machine, launches, resources, exact)
+    return _result(recording, machine, launches, resources, exact, compiled)
 
 
 def check_capabilities(recording: Recording, profile: Profile) -> None:
@@ -69,6 +77,22 @@ def check_capabilities(recording: Recording, profile: Profile) -> None:
             f"{recording.name} needs {' and '.join(recording.needs)}; "
             f"{profile.name} has no {' and no '.join(lacking)}"
         )
+
+
+def _compiled(
+    schedule: Schedule, recording: Recording, machine: Machine, mix: str
+) -> CompiledRecording | None:
+    """Return the recording as Triton compiles it, or None for the analytic mix."""
+    if mix not in MIXES:
+        raise UnknownNameError("mix", mix, MIXES)
+    if mix == "analytic":
+        return None
+    from simgpu.compiled.adjust import compile_recording
+
+    ours = recording.name in schedule_names()
+    if not ours or not isinstance(schedule, schedule_class(recording.name)):
+        raise UnsupportedError(f"no Triton kernel of {type(schedule).__name__} to compile")
+    return compile_recording(recording, machine)
 
 
 def _less_residue(last: LaunchResult, machine: Machine) -> LaunchResult:
@@ -187,6 +211,7 @@ def _result(
     launches: tuple[LaunchResult, ...],
     resources: Mapping[str, int] | None,
     exact: bool,
+    compiled: CompiledRecording | None,
 ) -> Run:
     profile = machine.profile
     kinds: dict[str, int] = {}
@@ -198,6 +223,7 @@ def _result(
         "resources": dict(resources or {}),
         "sms": machine.sms,
         "clock": "sustained" if machine.clock_mhz == profile.device.sustained_mhz else "given",
+        **(compiled.provenance if compiled else {}),
     }
     return Run(
         recording.name,
@@ -206,7 +232,7 @@ def _result(
         profile.name,
         profile.digest,
         machine.clock_mhz,
-        "analytic",
+        "compiled" if compiled else "analytic",
         launches,
         provenance,
     )

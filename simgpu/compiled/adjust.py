@@ -7,14 +7,15 @@ same section: the exponentials of a pass, the first function before the loops, t
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from simgpu.compiled.mix import compiled_mixes, differences
 from simgpu.cost.instructions import instructions
 from simgpu.errors import UnsupportedError
 from simgpu.program.mix import Mix
 from simgpu.program.ops import Apply, Repeat
-from simgpu.program.program import Launch
+from simgpu.program.program import Launch, Recording
 from simgpu.read.tally import tally
 
 if TYPE_CHECKING:
@@ -29,6 +30,46 @@ if TYPE_CHECKING:
 UNIT_PIPES = ("mufu", "fma", "alu")
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledRecording:
+    """A recording with the compiler's instructions, and what the compiler made of each launch."""
+
+    recording: Recording
+    mixes: tuple[CompiledMix, ...]
+    differences: tuple[str, ...]
+
+    @property
+    def resources(self) -> tuple[dict[str, int], ...]:
+        """What a CTA of each launch occupies."""
+        return tuple({"registers": m.registers, "shared_bytes": m.shared_bytes} for m in self.mixes)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the mix comes from, and where the analytic one is more than 10 % off."""
+        return {
+            "mix_source": self.mixes[0].source,
+            "mix_differences": list(self.differences),
+            "spilled_registers": max(m.spills for m in self.mixes),
+        }
+
+
+def compile_recording(recording: Recording, machine: Machine) -> CompiledRecording:
+    """Compile the Triton kernels of a recorded schedule of ours, and lay their counts over it.
+
+    Raises MissingExtraError without Triton, CompileError for what Triton cannot compile for this
+    GPU, and UnsupportedError where there is no kernel, or none with one mix for all its warps.
+    """
+    for launch in recording.launches:
+        _check(launch)
+    mixes = compiled_mixes(recording.name, recording.params, recording.problem, machine.profile)
+    launches, lines = [], []
+    for launch, mix in zip(recording.launches, mixes, strict=True):
+        launches.append(with_compiled_mix(launch, mix, machine))
+        totals = (total_mix(x, machine) for x in (launch, launches[-1]))
+        lines += differences(*totals)
+    return CompiledRecording(replace(recording, launches=tuple(launches)), mixes, tuple(lines))
+
+
 def with_compiled_mix(launch: Launch, mix: CompiledMix, machine: Machine) -> Launch:
     """Return the launch with the instructions of ``mix`` in each of its programs.
 
@@ -36,18 +77,26 @@ def with_compiled_mix(launch: Launch, mix: CompiledMix, machine: Machine) -> Lau
     the loops counts with what comes after them. Raises UnsupportedError for programs of several
     roles and for those without a loop of softmax passes.
     """
+    _check(launch)
     programs: dict[int, TileProgram] = {}
-    for cta_class in launch.classes:
-        program = cta_class.program
-        if id(program) in programs:
-            continue
-        if len(program.roles) > 1:
-            raise UnsupportedError(f"the warps of {launch.name} have roles: no common mix")
-        (role,) = program.roles
-        body = _Role(role, machine).adjusted(mix, launch.name)
-        programs[id(program)] = replace(program, roles=(replace(role, body=body),))
+    for program in (c.program for c in launch.classes):
+        if id(program) not in programs:
+            (role,) = program.roles
+            body = _Role(role, machine).adjusted(mix)
+            programs[id(program)] = replace(program, roles=(replace(role, body=body),))
     classes = (replace(c, program=programs[id(c.program)]) for c in launch.classes)
     return Launch(launch.name, launch.grid, tuple(classes))
+
+
+def _check(launch: Launch) -> None:
+    for program in (c.program for c in launch.classes):
+        role, *others = program.roles
+        passes = _passes(role.body)
+        if others or not passes or not _applies(role.body[passes[-1] + 1 :]):
+            raise UnsupportedError(
+                f"kernel {launch.name!r} has no compiled mix: it needs one role, whose loop over "
+                "keys is a softmax pass"
+            )
 
 
 def total_mix(launch: Launch, machine: Machine) -> Mix:
@@ -65,13 +114,10 @@ class _Role:
     def __init__(self, role: Role, machine: Machine) -> None:
         self._role, self._machine = role, machine
 
-    def adjusted(self, mix: CompiledMix, name: str) -> tuple[Step, ...]:
+    def adjusted(self, mix: CompiledMix) -> tuple[Step, ...]:
         """Return the role's steps with the compiler's instructions."""
         body = self._role.body
-        passes = [i for i, step in enumerate(body) if isinstance(step, Repeat) and _exps(step)]
-        after = _applies(body[passes[-1] + 1 :]) if passes else []
-        if not after:
-            raise UnsupportedError(f"{name} is no loop of softmax passes: no compiled mix for it")
+        passes = _passes(body)
         first, end = passes[0], passes[-1] + 1
         start, rest = self._onto(body[:first], mix.prologue.to_mix(), _applies(body[:first]))
         middle, last = list(body[first:end]), mix.epilogue
@@ -84,7 +130,8 @@ class _Role:
                 middle[i] = replace(step, body=inside)
             else:
                 rest = rest.plus(self._analytic((step,)), -1)
-        tail, _ = self._onto(body[end:], last.to_mix().plus(rest), after[::-1])
+        after = body[end:]
+        tail, _ = self._onto(after, last.to_mix().plus(rest), _applies(after)[::-1])
         return (*start, *middle, *tail)
 
     def _analytic(self, steps: Sequence[Step]) -> Mix:
@@ -120,6 +167,10 @@ def _possible(change: Mix, own: Mix) -> Mix:
     units = {pipe: max(getattr(change, pipe), -getattr(own, pipe)) for pipe in UNIT_PIPES}
     taken = change._replace(**units)
     return taken._replace(other=taken.other + max(0.0, -own.total - taken.total))
+
+
+def _passes(steps: Sequence[Step]) -> list[int]:
+    return [i for i, step in enumerate(steps) if isinstance(step, Repeat) and _exps(step)]
 
 
 def _applies(steps: Sequence[Step]) -> list[int]:

@@ -60,6 +60,11 @@ class CompiledKernel:
         """Registers on the stack, as Triton's ``n_spills`` counts them."""
         return self.stack_bytes // 4
 
+    @property
+    def target(self) -> str:
+        """The architecture as Triton tells its assembler: from Hopper on with its own features."""
+        return f"sm_{self.arch}{'a' if self.arch >= 90 else ''}"
+
     @cached_property
     def listing(self) -> Listing:
         """The instructions."""

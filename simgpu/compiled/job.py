@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgpu.errors import CompileError, UnknownNameError
+from simgpu.errors import CompileError, UnknownNameError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -81,10 +81,13 @@ def own_job(
 ) -> Job:
     """Return the job of one of our own kernels, launched as its host function launches it.
 
-    ``params`` are that function's keywords (``block_m``, ``stages`` ...). Raises UnknownNameError.
+    ``params`` are that function's keywords (``block_m``, ``stages`` ...). Raises UnknownNameError,
+    and UnsupportedError for a sliding window.
     """
     if name not in OWN_KERNELS:
         raise UnknownNameError("kernel", name, OWN_KERNELS)
+    if problem.window is not None:
+        raise UnsupportedError("our Triton kernels have no sliding window")
     shape = {
         key: getattr(problem, key)
         for key in ("batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "dtype")

@@ -106,7 +106,7 @@ def mix_of(kernel: CompiledKernel) -> CompiledMix:
     if kernel.warps > kernel.warps_asked:
         raise UnsupportedError(f"the warps of {kernel.name} have roles: there is no common mix")
     if nested(listing, loops) or len(loops) > 2:
-        raise UnsupportedError(f"{kernel.name} has more loops than full and masked passes")
+        raise UnsupportedError(f"{kernel.name} has more loops than full and masked passes: no mix")
     parts = executed(listing, loops, [1] * len(loops))
     sections: dict[str, list[Stretch]] = {}
     for part in parts:
@@ -126,7 +126,7 @@ def mix_of(kernel: CompiledKernel) -> CompiledMix:
     counts = [_count(kernel, part) for part in (prologue, full, between, masked, after)]
     return CompiledMix(
         kernel=kernel.name,
-        source=f"Triton {kernel.triton_version}, sm_{kernel.arch}",
+        source=f"Triton {kernel.triton_version}, {kernel.target}",
         registers=kernel.registers,
         spills=kernel.spills,
         shared_bytes=kernel.shared_bytes,

@@ -126,7 +126,10 @@ def provenance(run: Run, top: Record) -> str:
     numbers: dict[str, int] = run.provenance["profile_numbers"]
     total, assumed = sum(numbers.values()), numbers.get("assumed", 0)
     parts = [f"clock {run.clock_mhz:,.0f} MHz ({run.provenance.get('clock', 'fixed')})"]
-    parts.append(f"{run.mix} instruction mix")
+    source = run.provenance.get("mix_source")
+    parts.append(f"{run.mix} instruction mix" + (f" ({source})" if source else ""))
+    if spilled := run.provenance.get("spilled_registers"):
+        parts.append(f"{spilled} registers spill")
     fitted = numbers.get("fitted", 0)
     parts.append(f"{assumed} of {total} profile numbers are assumed, {fitted} fitted")
     estimated = [r for r in top["launches"] if r["registers_estimated"]]
@@ -134,6 +137,14 @@ def provenance(run: Run, top: Record) -> str:
         registers = ", ".join(f"{r['registers']} ({r['name']})" for r in estimated)
         parts.append(f"registers estimated: {registers}")
     return sentence("; ".join(parts))
+
+
+def mix_differences(run: Run) -> str:
+    """Return where the analytic mix is not the compiled one; empty where it is."""
+    lines = run.provenance.get("mix_differences", [])
+    if not lines:
+        return ""
+    return "\n ".join(["Pipes on which the analytic mix is more than 10 % off:", *lines])
 
 
 def headline(run: Run) -> str:

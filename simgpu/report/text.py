@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simgpu.report import sections
-from simgpu.report.advice import Advice, headline, provenance
+from simgpu.report.advice import Advice, headline, mix_differences, provenance
 from simgpu.report.tables import table, wrap
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def render(run: Run) -> str:
     text = [wrap(line) for line in headline(run).splitlines()]
     text += [_section(title, rows, columns, said) for title, rows, said in parts]
     text.append("\n" + wrap(provenance(run, top)))
+    if differences := mix_differences(run):
+        text.append(differences)
     return "\n".join(text)
 
 
