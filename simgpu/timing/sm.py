@@ -13,6 +13,7 @@ from simgpu.hardware.machine import MUFU, TENSOR
 from simgpu.program.listing import describe
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
 from simgpu.program.program import walk
+from simgpu.tensor import Tile
 from simgpu.timing.barrier import BarrierSlots
 from simgpu.timing.share import FairShare
 
@@ -214,7 +215,9 @@ class _Cta:
             case Copy(signal=signal):
                 use = signal.use.at(variables) if signal else 0
                 if known.behind is not None:
-                    self._sm.env.process(self._move(known.behind, signal, use, asked))
+                    loads = isinstance(op.src, Tile)
+                    serve = self._load if loads else self._serve
+                    self._sm.env.process(serve(known.behind, signal, use, asked))
                 yield from self._hold(known.held, op, role)
                 if known.behind is not None:
                     return
@@ -223,7 +226,7 @@ class _Cta:
                 use = signal.use.at(variables) if signal else 0
                 if known.behind is not None:
                     before = self._last_mma.get(role.name)
-                    process = self._multiply(known.behind, signal, use, asked, before)
+                    process = self._serve(known.behind, signal, use, asked, before)
                     self._last_mma[role.name] = self._sm.env.process(process)
                     return
                 if signal:
@@ -267,17 +270,22 @@ class _Cta:
                 yield env.timeout(job.latency)
             self._span(role, since, op, None, contended)
 
-    def _move(self, job: Job, signal: Signal | None, use: int, asked: Work) -> Process:
-        """Move a tile behind the role's back; the path between L2 and SM serves in order."""
+    def _load(self, job: Job, signal: Signal | None, use: int, asked: Work) -> Process:
+        """Load a tile behind the role's back; the path from L2 to the SM serves in order."""
         with self._sm.path.request() as turn:
             yield turn
             yield self._sm.units.submit(job)
         yield from self._land(job, signal, use, asked)
 
-    def _multiply(
-        self, job: Job, signal: Signal | None, use: int, asked: Work, before: simpy.Event | None
+    def _serve(
+        self,
+        job: Job,
+        signal: Signal | None,
+        use: int,
+        asked: Work,
+        before: simpy.Event | None = None,
     ) -> Process:
-        """Multiply behind the role's back, after the role's MMA ``before``."""
+        """Serve a job behind the role's back, after the role's MMA ``before``."""
         if before is not None and not before.processed:
             yield before
         yield self._sm.units.submit(job)
