@@ -168,9 +168,11 @@ def _occupancy(
     for name in resources:
         if name not in RESOURCES:
             raise ScheduleError(f"unknown resource {name!r}{did_you_mean(name, RESOURCES)}")
+    if resources.get("registers", 1) < 1:
+        raise ScheduleError(f"registers is {resources['registers']}: it must be at least 1")
     profile, program = machine.profile, launch.classes[longest(launch)].program
     shared = resources.get("shared_bytes", program.shared_bytes)
-    registers = resources.get("registers") or estimated_registers(program, profile)
+    registers = resources.get("registers", 0) or estimated_registers(program, profile)
     if "shared_bytes" not in resources:
         check_fit(program, profile.occupancy.smem_per_cta_max_bytes)
     fit = occupancy(

@@ -65,8 +65,8 @@ def _find(name: str) -> Traversable:
     raise ProfileError(f"unknown hardware profile {name!r}{hint} (or the path of a .yaml file)")
 
 
-def _extended(child: Document) -> Document:
-    """Return ``child`` laid over its parent, number by number."""
+def _extended(child: Document, heirs: tuple[str, ...] = ()) -> Document:
+    """Return ``child`` laid over its parent, number by number, and that over its own."""
     parent_name = child.content["extends"]
     if not isinstance(parent_name, str):
         raise child.error(("extends",), f"is {parent_name!r}; name one profile")
@@ -76,10 +76,10 @@ def _extended(child: Document) -> Document:
         parent = read_document(_find(parent_name))
     except ProfileError as error:
         raise child.error(("extends",), str(error)) from None
+    if parent.file in (child.file, *heirs):
+        raise child.error(("extends",), f"{parent_name!r} extends this profile; break the circle")
     if "extends" in parent.content:
-        first = parent.content["extends"]
-        text = f"{parent_name!r} itself extends {first!r}; a profile has one parent at most"
-        raise child.error(("extends",), f"{text}: extend {first!r} and repeat the rest")
+        parent = _extended(parent, (child.file, *heirs))
     merged = {k: copy.deepcopy(v) for k, v in parent.content.items() if k not in _NOT_INHERITED}
     for key, value in child.content.items():
         _lay_over(merged, key, value)

@@ -31,8 +31,13 @@ class Machine:
 
     @classmethod
     def from_profile(cls, profile: Profile, clock_mhz: float | None = None) -> Machine:
-        """Build the machine, at the profile's sustained clock unless one is given."""
-        clock = clock_mhz or profile.device.sustained_mhz
+        """Build the machine, at the profile's sustained clock unless one is given.
+
+        Raises UnsupportedError for a clock that is not positive.
+        """
+        clock = profile.device.sustained_mhz if clock_mhz is None else clock_mhz
+        if not clock > 0:
+            raise UnsupportedError(f"clock_mhz is {clock:g}: it must be more than 0")
         rates, memory, sms = profile.rates, profile.memory, profile.device.sm_count
         hbm = gb_per_s_to_bytes_per_cycle(memory.hbm_sustained_gb_per_s, clock)
         l2 = min(rates.l2_bytes, _l2_bytes_served(profile) / sms)

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 from simgpu.report.remedies import Remedies
 from simgpu.report.sections import ctas, waves
 from simgpu.report.words import COMPUTE, MEMORY, STALLS, UNITS, percent, sentence, whole
+from simgpu.result.run import BUSY, NEAR
 
 if TYPE_CHECKING:
     from simgpu.result.run import Run
 
     Record = dict[str, Any]
-
-NEAR = 0.85  # a bound this close to the prediction is what limits
-BUSY = 0.6  # a unit used this much is what limits
 
 
 class Advice:

@@ -48,7 +48,10 @@ class LaunchResult:
 
     @property
     def limiter(self) -> str:
-        """The unit used most when it is used well, else what the warps wait for most."""
+        """The bound that the kernel comes near, else what it uses or awaits most."""
+        bound = max(self.bounds, key=lambda name: self.bounds[name])
+        if self.bounds[bound] >= NEAR * self.cycles:
+            return "l1" if bound == "lsu" else bound
         unit = max(self.utilization, key=lambda u: self.utilization[u])
         if self.utilization[unit] >= BUSY:
             return unit
@@ -78,6 +81,8 @@ class LaunchResult:
         }
 
 
+#: A bound this close to the prediction is what limits.
+NEAR = 0.85
 #: Above this a unit limits a kernel; below it latency does, and the stalls say which.
 BUSY = 0.6
 
