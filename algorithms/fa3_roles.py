@@ -24,7 +24,7 @@ def last_to_first(ranges: list[BlockRange]) -> list[BlockRange]:
     Only the first may reach beyond the problem, and where V follows K a block later it does so in
     the second pass.
     """
-    falling = []
+    falling: list[BlockRange] = []
     for some in reversed(ranges):
         stop = some.stop
         while len(falling) < 2 and stop > some.start:

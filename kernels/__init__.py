@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["IMPLEMENTATIONS", "attention"]
 
-IMPLEMENTATIONS = ("fa2", "fa1", "standard")
+IMPLEMENTATIONS = ("fa2", "fa1", "fa3", "standard")
 
 
 def attention(

@@ -8,10 +8,15 @@ from typing import Any
 import torch
 
 from simgpu.errors import ProblemError, ScheduleError, did_you_mean
-from simgpu.kernels import fa1, fa2, fa2_backward, standard
+from simgpu.kernels import fa1, fa2, fa2_backward, fa3, standard
 from simgpu.kernels.common import shape_of
 
-FORWARD = {"fa2": fa2.forward, "fa1": fa1.forward, "standard": standard.forward}
+FORWARD: dict[str, Any] = {
+    "fa2": fa2.forward,
+    "fa1": fa1.forward,
+    "fa3": fa3.forward,
+    "standard": standard.forward,
+}
 _FIXED = {"q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv", "causal", "scale"}
 
 

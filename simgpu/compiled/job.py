@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simgpu.hardware.profile import Profile
     from simgpu.problem import Attention
 
-OWN_KERNELS = ("fa2", "fa1", "standard", "fa2_backward")
+OWN_KERNELS = ("fa2", "fa1", "fa3", "standard", "fa2_backward")
 ARCHITECTURES = (80, 86, 89, 90, 100, 120)
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from simgpu.errors import MeasureError
-from simgpu.kernels import fa1, fa2, fa2_backward, reference, standard
+from simgpu.kernels import fa1, fa2, fa2_backward, fa3, reference, standard
 from simgpu.kernels.autograd import check_params
 from simgpu.validation import measure_peers
 from simgpu.validation.records import Error, Launch
@@ -29,7 +29,12 @@ INPUTS = "N(0,1) by torch.randn, seed 0"
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 LIMITS = {"fp16": 2e-3, "bf16": 1e-2, "fp8": 1e-1}
 GRADIENT_LIMIT = 2e-2
-FORWARD = {"fa2": fa2.forward, "fa1": fa1.forward, "standard": standard.forward}
+FORWARD: dict[str, Any] = {
+    "fa2": fa2.forward,
+    "fa1": fa1.forward,
+    "fa3": fa3.forward,
+    "standard": standard.forward,
+}
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from simgpu.errors import MeasureError, UnknownNameError
 from simgpu.validation.records import Problem, Value, run_key
 
-OURS = ("fa2", "fa1", "standard", "fa2_backward")
+OURS = ("fa2", "fa1", "fa3", "standard", "fa2_backward")
 PEERS = (
     "peer_fa2",
     "peer_cudnn",

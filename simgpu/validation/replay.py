@@ -39,9 +39,10 @@ COUNTERS = {
 SECTOR_BYTES = 32
 
 #: What a measured kernel does that its parameters do not say: our FA1 in Triton splits rows over
-#: its warps, and begins in registers.
+#: its warps, and begins in registers; our FA3 in Gluon has two consumers and P in registers.
 AS_MEASURED: dict[str, dict[str, Any]] = {
-    "fa1": {"warp_partition": "split-q", "initial": "registers"}
+    "fa1": {"warp_partition": "split-q", "initial": "registers"},
+    "fa3": {"block_m": 128, "p_in": "registers", "padding": "power_of_two"},
 }
 
 
@@ -90,7 +91,9 @@ def committed(gpu: str = "h200_sxm") -> list[Measured]:
     """Return all committed runs of a GPU that a schedule of ours describes, with counters."""
     root = Path(str(files("simgpu") / "validation" / "measured" / gpu))
     found = list(_tile_sweep(root / "triton_fa2_counters.json", gpu))
-    return found + list(from_records(root / "runs.jsonl", gpu))
+    for name in ("runs.jsonl", "fa3_runs.jsonl"):
+        found += from_records(root / name, gpu)
+    return found
 
 
 def schedules_of(measured: list[Measured], name: str) -> list[Measured]:
@@ -104,7 +107,7 @@ def schedules_of(measured: list[Measured], name: str) -> list[Measured]:
 def from_records(path: Path, gpu: str) -> Iterator[Measured]:
     """Yield the runs of a JSON-lines file of `simgpu measure` that can be predicted."""
     for record in read(path):
-        if record.status == "ok" and record.kernel.name in ("fa2", "fa1", "standard"):
+        if record.status == "ok" and record.kernel.name in ("fa2", "fa1", "fa3", "standard"):
             counters = _summed(record)
             if counters:
                 yield _from_record(record, counters, gpu, path.stem)

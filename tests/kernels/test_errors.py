@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from simgpu.errors import ProblemError, ScheduleError, UnknownNameError
+from simgpu.errors import ProblemError, ScheduleError, UnknownNameError, UnsupportedError
 from simgpu.kernels import attention
 
 
@@ -18,6 +18,9 @@ from simgpu.kernels import attention
         ({"impl": "fa4"}, UnknownNameError, "unknown kernel 'fa4'; did you mean"),
         ({"block": 64}, ScheduleError, "takes no parameter 'block'; did you mean 'block_"),
         ({"block_m": 48}, ScheduleError, "block_m=48: needs a power of two, 16 or more"),
+        ({"impl": "fa3", "block_m": 64}, ScheduleError, "block_m=64: this kernel has two"),
+        ({"impl": "fa3", "order": "last"}, ScheduleError, "order='last': 'longest_first' or"),
+        ({"impl": "fa3"}, ProblemError, "dtype torch.float32: fa3 takes float16 and bfloat16"),
         ({"loads": "dma"}, ScheduleError, "loads='dma': 'cp_async' or 'tma'"),
         ({"scale": -1.0}, ProblemError, "scale -1.0: the online softmax needs a positive one"),
         ({"backward": {"dq": 1}}, ScheduleError, "kernel 'fa2_backward' takes no parameter 'dq'"),
@@ -28,6 +31,14 @@ def test_bad_parameters(change, error, text):
     q = torch.randn(1, 2, 32, 64)
     with pytest.raises(error, match=text):
         attention(q, q, q, **change)
+
+
+@pytest.mark.kernels
+def test_fa3_runs_on_hopper_alone():
+    torch = pytest.importorskip("torch")
+    q = torch.randn(1, 2, 32, 64, dtype=torch.float16)
+    with pytest.raises(UnsupportedError, match="fa3 is written for Hopper"):
+        attention(q, q, q, impl="fa3")
 
 
 @pytest.mark.kernels

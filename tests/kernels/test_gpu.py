@@ -55,6 +55,26 @@ def test_forward(kernel, shape, dim, causal, dtype):
     torch.testing.assert_close(lse.double(), want_lse, atol=2e-2, rtol=2e-2)
 
 
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0),
+    reason="fa3 is written for Hopper",
+)
+@pytest.mark.parametrize("dtype", LIMIT, ids=["fp16", "bf16"])
+@pytest.mark.parametrize("causal", [False, True], ids=["none", "causal"])
+@pytest.mark.parametrize("dim", [64, 80, 128, 256])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("pingpong", [True, False])
+def test_fa3(pingpong, shape, dim, causal, dtype):
+    q, k, v, _ = inputs(shape, dim, dtype, seed=dim)
+    want, want_lse = reference.attention(q, k, v, causal=causal)
+    out = torch.full_like(q, float("nan"))
+    lse = torch.full(q.shape[:3], float("nan"), device="cuda")
+    forward = autograd.FORWARD["fa3"]
+    forward(q, k, v, out, lse, causal=causal, scale=dim**-0.5, pingpong=pingpong)
+    assert reference.relative_error(out, want) <= LIMIT[dtype]
+    torch.testing.assert_close(lse.double(), want_lse, atol=1e-3, rtol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", LIMIT, ids=["fp16", "bf16"])
 @pytest.mark.parametrize("causal", [False, True], ids=["none", "causal"])
 @pytest.mark.parametrize("dim", [64, 80, 96, 128, 256])

@@ -99,6 +99,16 @@ def test_every_run_states_error_clock_power_and_method():
             assert all(hashes)
 
 
+def test_the_set_of_fa3_is_its_grid_and_right_everywhere():
+    runs = records.read(SET / "fa3_runs.jsonl")
+    assert {r.key for r in runs} == {p.key for p in load_grid(SET / "grid_fa3.yaml")}
+    assert all(r.status == "ok" and r.error.relative <= r.error.limit for r in runs)
+    ours = [r for r in runs if r.kernel.name == "fa3"]
+    assert all(r.kernel.spills == 0 and r.kernel.registers == 168 for r in ours)
+    assert sum(r.counted for r in ours) >= 20
+    assert {r.problem.head_dim for r in ours} == {64, 128, 256}
+
+
 def test_cycles_repeat_within_two_percent():
     spread = [r.spread()["cycles"] for r in GOOD]
     assert sum(s <= 0.02 for s in spread) / len(spread) >= 0.95
