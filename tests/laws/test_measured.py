@@ -1,0 +1,55 @@
+"""Predictions against what an H200 measured: a sample of the committed runs, never fitted ones only.
+
+The whole table is printed by `simgpu validate`; here is what must not get worse.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from statistics import fmean
+
+import pytest
+
+from simgpu.validation.compare import compare, tile_choice
+from simgpu.validation.replay import SPILLS, committed
+
+EVERY = 16
+
+
+@cache
+def sample():
+    """Return each 16th run of FA2 that does not spill, of all problems and tiles, compared."""
+    runs = [m for m in committed() if m.schedule == "fa2" and m.spills <= SPILLS]
+    compared = compare(runs[::EVERY])
+    assert len(compared) > 25
+    assert all(c.refused is None for c in compared)
+    return compared
+
+
+@pytest.mark.parametrize(
+    ("metric", "mean", "worst"),
+    [
+        ("cycles", 0.07, 0.25),
+        ("hbm_read_bytes", 0.02, 0.15),
+        ("smem_wavefronts", 0.06, 0.40),
+        ("mufu", 0.001, 0.001),
+        ("tensor", 0.001, 0.001),
+        ("fma", 0.03, 0.15),
+        ("instructions", 0.08, 0.30),
+        ("ctas_per_sm", 0.0, 0.0),
+    ],
+)
+def test_errors_stay_where_they_are(metric, mean, worst):
+    errors = [abs(c.error(metric)) for c in sample()]
+    table = "\n".join(f"{c.error(metric):+.3f} {c.measured.label}" for c in sample())
+    assert fmean(errors) <= mean, table
+    assert max(errors) <= worst, table
+
+
+def test_tiles_of_one_problem_are_ranked_as_measured():
+    runs = [m for m in committed() if m.schedule == "fa2" and m.set == "tile sweep"]
+    chosen = [m for m in runs if m.problem.head_dim == 128 and not m.problem.causal]
+    (choice,) = tile_choice(compare(chosen[::2]))
+    assert choice.tiles >= 15
+    assert choice.spearman >= 0.9
+    assert choice.regret <= 0.05
