@@ -1,4 +1,4 @@
-"""Predictions against what an H200 measured: a sample of the committed runs, never fitted ones only.
+"""Predictions against what an H200 measured, on a sample of the committed runs of all problems.
 
 The whole table is printed by `simgpu validate`; here is what must not get worse.
 """
