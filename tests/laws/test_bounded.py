@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from simgpu.hardware.machine import Machine
+from simgpu.hardware.machine import HBM, Machine
 from simgpu.hardware.sections import Costs
 from simgpu.read.bound import bound
 from simgpu.timing.simulate import simulate
@@ -64,7 +64,10 @@ def test_nothing_is_faster_than_a_bound(name, exact, data):
     machine = changed(case.machine, data.draw(changes()))
     for launch, problem, made in each_launch(case._replace(machine=machine)):
         bounds = bound(launch, problem.dtype, machine, made)
-        time = simulate(launch, problem.dtype, machine, case.slots, made.misses, exact=exact)
+        moved = made.demand[HBM]
+        time = simulate(
+            launch, problem.dtype, machine, case.slots, made.misses, exact=exact, hbm_bytes=moved
+        )
         note(f"{time.cycles} cycles, bounds {bounds}")
         for unit, cycles in bounds.items():
             assert time.cycles >= cycles * (1 - 1e-9), unit

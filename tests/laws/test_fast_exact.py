@@ -11,7 +11,7 @@ import pytest
 from simgpu.algorithms.fa2 import FlashAttention2
 from simgpu.algorithms.fa3 import FlashAttention3
 from simgpu.hardware.load import load_profile
-from simgpu.hardware.machine import Machine
+from simgpu.hardware.machine import HBM, Machine
 from simgpu.problem import Attention
 from simgpu.program.program import op_count
 from simgpu.program.record import record
@@ -43,9 +43,12 @@ def difference(situation: Situation) -> float:
     machine = Machine.from_profile(load_profile(gpu))
     l2 = L2(machine.profile.memory.l2_effective_bytes)
     (launch,) = record(schedule, problem).launches
-    misses = traffic(launch, problem, machine, slots, l2).misses
+    made = traffic(launch, problem, machine, slots, l2)
+    moved = made.demand[HBM]
     fast, exact = (
-        simulate(launch, problem.dtype, machine, slots, misses, exact=exact).cycles
+        simulate(
+            launch, problem.dtype, machine, slots, made.misses, exact=exact, hbm_bytes=moved
+        ).cycles
         for exact in (False, True)
     )
     return fast / exact - 1
@@ -110,11 +113,8 @@ LARGER = {
 }
 
 
-# Clipped CTAs end a little early in "ragged", so that a few SMs get two CTAs of the last wave and
-# others none; the fast mode takes CTAs that do equal work to end in step.
-LIMITS = {"ragged": 0.06, "causal": 0.03, "fa3_causal": 0.03}
-
-
+# The worst of five further ragged grids was 6.6 %: clipped CTAs end a little early, so that a few SMs
+# get two CTAs of the last wave and others none, where the fast mode takes them to end in step.
 @pytest.mark.parametrize("name", LARGER)
-def test_larger_grids_agree_within_a_few_percent(name):
-    assert abs(difference(LARGER[name])) <= LIMITS[name]
+def test_larger_grids_agree_within_three_percent(name):
+    assert abs(difference(LARGER[name])) <= 0.03

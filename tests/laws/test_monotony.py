@@ -16,7 +16,7 @@ from simgpu.algorithms.fa1 import FlashAttention1
 from simgpu.algorithms.fa2 import FlashAttention2
 from simgpu.algorithms.standard import StandardAttention
 from simgpu.hardware.load import load_profile
-from simgpu.hardware.machine import Machine
+from simgpu.hardware.machine import HBM, Machine
 from simgpu.hardware.sections import Costs
 from simgpu.problem import Attention
 from simgpu.program.record import record
@@ -80,8 +80,11 @@ def cycles(recording: Recording, machine: Machine, slots: int, exact: bool) -> f
     problem, total = recording.problem, 0.0
     l2 = L2(machine.profile.memory.l2_effective_bytes)
     for launch in recording.launches:
-        misses = traffic(launch, problem, machine, slots, l2).misses
-        total += simulate(launch, problem.dtype, machine, slots, misses, exact=exact).cycles
+        made = traffic(launch, problem, machine, slots, l2)
+        moved = made.demand[HBM]
+        total += simulate(
+            launch, problem.dtype, machine, slots, made.misses, exact=exact, hbm_bytes=moved
+        ).cycles
     return total
 
 
