@@ -157,8 +157,9 @@ class _Role:
             op = out[i]
             assert isinstance(op, Apply)
             taken = _possible(left, instructions(op, self._role, self._machine))
-            out[i] = replace(op, adjust=taken)
-            left = left.plus(taken, -1)
+            if any(taken):
+                out[i] = replace(op, adjust=taken)
+                left = left.plus(taken, -1)
         return tuple(out), left
 
 

@@ -190,8 +190,8 @@ def test_compiled_mix_asks_for_the_schedules_kernel(monkeypatch):
     assert len(compiled_mixes("standard", {}, PROBLEM, H100)) == 2
     with pytest.raises(UnsupportedError, match="standard is 2 launches"):
         compiled_mix("standard", {}, PROBLEM, H100)
-    with pytest.raises(UnsupportedError, match="no Triton kernel of schedule 'fa3'"):
-        compiled_mix("fa3", {}, PROBLEM, H100)
+    with pytest.raises(UnsupportedError, match="no Triton kernel of schedule 'mine'"):
+        compiled_mix("mine", {}, PROBLEM, H100)
 
 
 def test_differences_of_more_than_a_tenth_are_told():

@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from simgpu.algorithms.fa2 import FlashAttention2
+from simgpu.compiled.adjust import total_mix, with_compiled_mix
 from simgpu.compiled.aot import compile_jobs
 from simgpu.compiled.flow import mma_loops
 from simgpu.compiled.job import file_job
 from simgpu.compiled.mix import mix_of
 from simgpu.compiled.reading import executed_by_cta
 from simgpu.compiled.sass import PipeCounts
+from simgpu.hardware.load import load_profile
+from simgpu.hardware.machine import Machine
+from simgpu.problem import Attention
+from simgpu.program.record import record
 from tests.compiled.loading import COUNTERS
 
 pytestmark = pytest.mark.kernels
@@ -97,3 +103,25 @@ def test_the_mix_adds_up_to_what_was_counted(compiled):
             total += mix.executed(*passes) * ctas
         for pipe in COUNTERS:
             assert off(getattr(total, pipe), run, pipe) <= 0.02, (pipe, run["kernel"])
+
+
+def test_a_schedule_with_the_mix_laid_over_it_executes_what_was_counted(compiled):
+    h200 = Machine.from_profile(load_profile("h200"))
+    for run, kernel in compiled:
+        p, k = run["problem"], run["kernel"]
+        problem = Attention(
+            batch=p["batch"],
+            heads_q=p["heads"],
+            seq_q=p["seqlen"],
+            head_dim=p["head_dim"],
+            causal=p["causal"],
+        )
+        schedule = FlashAttention2(
+            block_m=k["block_m"], block_n=k["block_n"], stages=k["num_stages"], warps=k["num_warps"]
+        )
+        (launch,) = record(schedule, problem).launches
+        total = total_mix(with_compiled_mix(launch, mix_of(kernel), h200), h200)
+        executed = {**total._asdict(), "xu": total.mufu, "total": total.total}
+        for pipe, counter in COUNTERS.items():
+            found = executed[pipe] / run["counters"][counter] - 1
+            assert abs(found) <= 0.02, (pipe, found, k)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import simgpu
 from simgpu.compiled.aot import compile_jobs
 from simgpu.compiled.job import OWN_KERNELS, own_job
 from simgpu.compiled.mix import mix_of
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.kernels
 
 FOLDER = resources.files("simgpu") / "validation/measured/h200_sxm"
 FILES = sorted(Path(str(FOLDER)).glob("*.jsonl"))
-AT_LEAST, AT_MOST = 40, 60
+AT_LEAST, AT_MOST, RUNS = 40, 60, 12
 
 
 def usable(record):
@@ -60,10 +61,15 @@ def passes_of(problem, params):
 
 
 @pytest.fixture(scope="module")
-def compiled(cache_dir):
-    records = [r for file in FILES for r in read(file) if usable(r)]
-    if len(records) < AT_LEAST:
-        pytest.skip(f"{len(records)} measured runs carry a cubin hash of this Triton")
+def records():
+    found = [r for file in FILES for r in read(file) if usable(r)]
+    if len(found) < AT_LEAST:
+        pytest.skip(f"{len(found)} measured runs carry a cubin hash of this Triton")
+    return found
+
+
+@pytest.fixture(scope="module")
+def compiled(records, cache_dir):
     records = records[:: max(1, len(records) // AT_MOST)][:AT_MOST]
     answers = compile_jobs([job_of(r) for r in records], cache_dir=cache_dir)
     return list(zip(records, answers, strict=True))
@@ -93,3 +99,23 @@ def test_the_mix_of_fa2_adds_up_to_what_was_counted(compiled):
             assert abs(off) <= 0.02, (pipe, record.key)
         checked += 1
     assert checked >= AT_LEAST // 2
+
+
+def test_a_run_with_the_compiled_mix_executes_what_was_counted(records, cache_dir, monkeypatch):
+    counted = [r for r in records if r.kernel.name == "fa2" and r.counters]
+    counted = counted[:: max(1, len(counted) // RUNS)][:RUNS]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_dir))
+    jobs = [own_job("fa2", r.kernel.params, problem_of(r), 90) for r in counted]
+    compile_jobs(jobs)  # in one process
+    assert {r.problem.mask for r in counted} == {"none", "causal"}
+    for record in counted:
+        tile = record.kernel.params
+        split = "split-d" if 16 * tile["warps"] > tile["block_m"] else "split-q"
+        params = {**tile, "warp_partition": split}
+        run = simgpu.run("fa2", problem_of(record), "h200", params=params, mix="compiled")
+        assert run.launches[0].registers == record.kernel.registers
+        total = run.launches[0].mix
+        executed = {**total._asdict(), "xu": total.mufu, "total": total.total}
+        for pipe, counter in COUNTERS.items():
+            off = executed[pipe] / record.counters[counter] - 1
+            assert abs(off) <= 0.02, (pipe, off, record.key)
