@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import simpy
 
-from simgpu.timing.sm import JobBook, Sm, check_finished
+from simgpu.timing.book import JobBook
+from simgpu.timing.sm import Sm, check_finished
 
 if TYPE_CHECKING:
     from simgpu.cost.jobs import MissRates

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import simpy
 
-from simgpu.cost.jobs import Job, Jobs, MissRates, jobs
-from simgpu.cost.work import Work, work
+from simgpu.cost.work import Work
 from simgpu.errors import VerifyError
-from simgpu.hardware.machine import MUFU, TENSOR
 from simgpu.program.listing import describe
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
-from simgpu.program.program import walk
 from simgpu.tensor import Tile
 from simgpu.timing.barrier import BarrierSlots
 from simgpu.timing.share import FairShare
@@ -20,10 +17,12 @@ from simgpu.timing.share import FairShare
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from simgpu.cost.jobs import Job
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Op, Step
     from simgpu.program.program import Role, TileProgram
     from simgpu.program.tile import Signal
+    from simgpu.timing.book import JobBook
 
     Process = Generator[simpy.Event, object, None]
 
@@ -108,54 +107,6 @@ class Sm:
     def start_cycles(self) -> float:
         """Cycles from a CTA's dispatch to its first instruction."""
         return self._machine.profile.costs.cta_start_cycles
-
-
-class JobBook:
-    """Jobs and work of the operations of a launch, computed once for each distinct execution."""
-
-    def __init__(self, machine: Machine, dtype: str, misses: MissRates) -> None:
-        self._machine, self._dtype, self._misses = machine, dtype, misses
-        self._known: dict[object, tuple[Jobs, Work]] = {}
-        self._turns: dict[int, float] = {}
-
-    def look_up(self, op: Op, role: Role, env: dict[str, int]) -> tuple[Jobs, Work]:
-        """Return the jobs and the work of one execution."""
-        key: object = (id(op), id(role))
-        if isinstance(op, Copy):
-            sides = [x.valid(env) for x in (op.src, op.dst) if not hasattr(x, "buffer")]
-            key = (key, *sides)
-        elif isinstance(op, Arrive | Wait):
-            key = (key, op.signal.use.at(env) >= 0)
-        found = self._known.get(key)
-        if found is None:
-            args = (self._machine, self._dtype, self._misses)
-            found = jobs(op, role, env, *args), work(op, role, env)
-            self._known[key] = found
-        return found
-
-    def turn_cycles(self, program: TileProgram, coordinates: dict[str, int]) -> float:
-        """Return the cycles that one CTA's first MMA and exponentials keep their units busy."""
-        known = self._turns.get(id(program))
-        if known is None:
-            first: dict[int, float] = {}
-            for role in program.roles:
-                env = dict(coordinates)
-                for op in walk(role.body, env):
-                    unit = _turn_unit(op)
-                    if unit is not None and unit not in first:
-                        found = self.look_up(op, role, env)[0]
-                        job = found.behind or found.held[0]
-                        first[unit] = job.demand[unit] / self._machine.capacity[unit]
-                    if len(first) == 2:
-                        break
-            known = self._turns[id(program)] = sum(first.values())
-        return known
-
-
-def _turn_unit(op: Op) -> int | None:
-    if isinstance(op, Mma):
-        return TENSOR
-    return MUFU if isinstance(op, Apply) and op.fn.exps else None
 
 
 class _Cta:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import simpy
 
+from simgpu.timing.book import JobBook
 from simgpu.timing.shorten import FEW, outline, shorten
-from simgpu.timing.sm import JobBook, Sm, Span, check_finished
+from simgpu.timing.sm import Sm, Span, check_finished
 
 if TYPE_CHECKING:
     from simgpu.cost.jobs import MissRates

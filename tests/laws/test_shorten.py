@@ -24,8 +24,9 @@ from simgpu.program.program import op_count
 from simgpu.program.record import record
 from simgpu.read.count import count_launch
 from simgpu.read.tally import tally
+from simgpu.timing.book import JobBook
 from simgpu.timing.shorten import FEW, shorten
-from simgpu.timing.sm import JobBook, Sm
+from simgpu.timing.sm import Sm
 from simgpu.timing.steady import SmTimes
 from tests.laws.test_conserved import executions
 from tests.schedules.fa3_roles import FlashAttention3Roles

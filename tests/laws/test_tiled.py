@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgpu.result.run import STALLS
-from simgpu.timing.sm import JobBook, Sm, Span
+from simgpu.timing.book import JobBook
+from simgpu.timing.sm import Sm, Span
 from tests.laws.cases import schedules
 from tests.laws.test_conserved import Case, cases, each_launch
 
