@@ -81,9 +81,9 @@ def shorten(
 
     The first passes go, so that a clipped last one stays. Loops of different roles belong together
     by their order; when the roles do not have the same number of long loops nothing is cut. Rings
-    deeper than ``FEW`` need more passes to fill, and keep as many more.
+    of ``FEW`` slots and more need more passes to fill, and keep as many more.
     """
-    more = max(0, max((b.stages for b in program.barriers), default=0) - FEW)
+    more = max(0, max((b.stages for b in program.barriers), default=0) - (FEW - 1))
     longs = [
         [s for s in r.body if isinstance(s, Repeat) and s.trips > default + more]
         for r in program.roles
