@@ -65,7 +65,10 @@ class FlashAttention3:
     Tile and ``p_in`` are those that FA3 chooses for the problem where they are left out. K/V blocks
     come last to first, as in FA3's kernel. A causal launch starts with the Q tiles that see most
     keys, unless ``order`` says otherwise. ``padding`` is that of head dim on chip: FA3's kernels
-    take multiples of 16, Triton's and Gluon's powers of two.
+    take multiples of 16, Triton's and Gluon's powers of two. ``block_scales`` is the paper's block
+    quantisation for fp8: the tensors Q_scale, K_scale and V_scale hold a number for each block of
+    ``block_m`` rows of Q and of ``block_n`` keys. Without it the scales of whole tensors are part
+    of the softmax scale.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("tma", "wgmma")
@@ -79,6 +82,7 @@ class FlashAttention3:
     p_in: Literal["registers", "smem"] | None = None
     order: Literal["longest_first", "first_to_last"] = "longest_first"
     padding: Literal["multiple_of_16", "power_of_two"] = "multiple_of_16"
+    block_scales: bool = False
 
     @property
     def warp_partition(self) -> Partition:
@@ -102,7 +106,9 @@ class FlashAttention3:
         turned = p.causal and self.order == "longest_first"
         m = cta.m.from_end(p.q_tiles(bm)) if turned else cta.m
         blocks = last_to_first(p.kv_ranges(m, bm, bn))
-        stream = Stream(cta, p, (bn, d), self.stages, n, k_first=self.overlap)
+        stream = Stream(
+            cta, p, (bn, d), self.stages, n, k_first=self.overlap, scales=self.block_scales
+        )
         turns = Turns(cta, n if self.pingpong else 0)
         consumers = [
             Consumer(cta, p, m * n + i, i, (WGMMA_ROWS, bn, d), stream, turns) for i in range(n)
@@ -124,6 +130,7 @@ class FlashAttention3:
                     c.load_q(w)
                     c.loads = c.number == 0
                 c.begin(w)
+                c.load_q_scale(w, m, p.q_tiles(bm))
                 w.wait(c.q_full)
                 if self.overlap and blocks:
                     c.overlapped(w, blocks)

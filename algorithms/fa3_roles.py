@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from simgpu.algorithms.rows import SoftmaxRows
 from simgpu.problem import BlockRange
-from simgpu.program.fns import exponentials, rescale
-from simgpu.tensor import accumulator
+from simgpu.program.fns import descale, exponentials, one, rescale, rescale_block
+from simgpu.tensor import Tensor, accumulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simgpu.index import Index
     from simgpu.problem import Attention, TileMask
     from simgpu.program.builder import Cta, RoleBuilder
-    from simgpu.program.tile import View
+    from simgpu.program.tile import Ring, View
 
 
 def last_to_first(ranges: list[BlockRange]) -> list[BlockRange]:
@@ -50,11 +50,18 @@ class Stream:
         consumers: int,
         *,
         k_first: bool,
+        scales: bool = False,
     ) -> None:
         self.k = cta.ring("k", shape, p.dtype, stages=stages, consumers=consumers)
         self.v = cta.ring("v", shape, p.dtype, stages=stages, consumers=consumers)
         self._problem, self._shape = p, shape
         self._ahead, self._k_first = stages - 1, k_first
+        #: Rings of the scales of K's and V's blocks, where each block has its own.
+        self.scales: dict[str, Ring] = {}
+        for name in ("K", "V") if scales else ():
+            self.scales[name] = cta.ring(
+                f"{name.lower()}_scale", (1, 1), "fp32", stages=stages, consumers=consumers
+            )
 
     def produce(self, w: RoleBuilder, blocks: list[BlockRange]) -> None:
         """Load everything; the rings' credits are what holds the producer back."""
@@ -97,6 +104,10 @@ class Stream:
     def _load_k(self, w: RoleBuilder, j: int | Index) -> None:
         rows, cols = self._shape
         w.load(self._problem.k.tile(j, rows, cols=cols), self.k, path="tma")
+        for name, ring in self.scales.items():  # V's is wanted when P is rounded, before V
+            blocks = self._problem.kv_tiles(rows)
+            scale = Tensor(f"{name}_scale", blocks, 1, "fp32", "kv", "input")
+            w.load(scale.tile(j, 1), ring, path="tma")
 
     def _load_v(self, w: RoleBuilder, j: int | Index) -> None:
         rows, cols = self._shape
@@ -142,6 +153,14 @@ class Consumer(SoftmaxRows):
         self.alpha = cta.regs(f"{number}.alpha", (rows, 1), accumulator(p.dtype))
         self._problem, self._tile, self._shape = p, tile, shape
         self._p_shared: View | None = None
+        wide = p.o.dtype != p.dtype
+        self._o_shared = (
+            cta.smem(f"{number}.o.shared", (rows, depth), p.o.dtype) if wide else self.q
+        )
+        if stream.scales:
+            self._q_scale, self._v_scale, self._block_scale = (
+                cta.regs(f"{number}.{x}_scale", (1, 1), "fp32") for x in ("q", "v", "block")
+            )
 
     def put_p_in_shared_memory(self, cta: Cta) -> None:
         """Pass P to PV through shared memory, which frees registers for the next scores."""
@@ -153,6 +172,13 @@ class Consumer(SoftmaxRows):
         q = self._problem.q.tile(self._tile, rows, cols=depth)
         w.copy(q, self.q, path="tma", signal=self.q_full)
 
+    def load_q_scale(self, w: RoleBuilder, m: Index, blocks: int) -> None:
+        """Read the scale of Q tile ``m``; O begins in units of 1."""
+        if self.stream.scales:
+            scale = Tensor("Q_scale", blocks, 1, "fp32", "q", "input")
+            w.copy(scale.tile(m, 1), self._q_scale)
+            w.apply(one, self._v_scale)
+
     def in_order(self, w: RoleBuilder, blocks: list[BlockRange]) -> None:
         """Algorithm 1: scores, softmax, PV. A turn is PV and the next pass's scores."""
         k, v, turns = self.stream.k, self.stream.v, self.turns
@@ -163,9 +189,7 @@ class Consumer(SoftmaxRows):
                 turns.give(w, self.number)
                 w.wait_mma()
                 w.release(k)
-                self.maximum(w, self._mask(j) if some.masked else None)
-                self.softmax(w)
-                p = self._probabilities(w)
+                p = self._softmax(w, j, some.masked)
                 turns.take(w, self.number)
                 w.mma(self.o, p, w.take(v))
                 w.wait_mma()
@@ -208,23 +232,47 @@ class Consumer(SoftmaxRows):
     def store(self, w: RoleBuilder) -> None:
         """Write O by way of Q's place in shared memory, and the log-sum-exp."""
         rows, _, depth = self._shape
-        w.copy(self.end(w), self.q)
+        o = self.end(w)
+        if self.stream.scales:
+            w.apply(descale, o, self._v_scale)
+        w.copy(o, self._o_shared)
         w.sync()
-        w.copy(self.q, self._problem.o.tile(self._tile, rows, cols=depth), path="tma")
+        w.copy(self._o_shared, self._problem.o.tile(self._tile, rows, cols=depth), path="tma")
         w.copy(self.l, self._problem.lse.tile(self._tile, rows))
 
     def _mask(self, j: int | Index) -> TileMask:
         rows, cols, _ = self._shape
         return self._problem.tile_mask(self._tile, rows, j, cols)
 
+    def _softmax(self, w: RoleBuilder, j: int | Index, masked: bool) -> View:
+        if self.stream.scales:
+            self._exponentials(w, j, masked)
+            return self._rescale(w)
+        self.maximum(w, self._mask(j) if masked else None)
+        self.softmax(w)
+        return self._probabilities(w)
+
     def _exponentials(self, w: RoleBuilder, j: int | Index, masked: bool) -> None:
+        if self.stream.scales:
+            w.apply(descale, self.s, self._q_scale, self._scale(w, "K"))
         self.maximum(w, self._mask(j) if masked else None)
         w.apply(exponentials, self.s, self.m, self.m_new, self.l, self.alpha)
 
     def _rescale(self, w: RoleBuilder) -> View:
         """P and O only now: both belong to PV while it is in flight."""
-        w.apply(rescale, self.s, self.p, self.alpha, self.o)
+        if self.stream.scales:
+            new = self._scale(w, "V")
+            w.apply(rescale_block, self.s, self.p, self.alpha, self._v_scale, new, self.o)
+        else:
+            w.apply(rescale, self.s, self.p, self.alpha, self.o)
         return self._probabilities(w)
+
+    def _scale(self, w: RoleBuilder, name: str) -> View:
+        """Return the scale of the next block of K or V."""
+        ring = self.stream.scales[name]
+        w.copy(w.take(ring), self._block_scale)
+        w.release(ring)
+        return self._block_scale
 
     def _probabilities(self, w: RoleBuilder) -> View:
         """Return P where PV reads it."""

@@ -118,8 +118,9 @@ class Attention:
 
     @property
     def o(self) -> Tensor:
-        """O, (seq_q, head_dim) a query head."""
-        return Tensor("O", self.seq_q, self.head_dim, self.dtype, "q", "output")
+        """O, (seq_q, head_dim) a query head; bf16 for fp8 problems, as FlashAttention-3 has it."""
+        dtype = "bf16" if self.dtype == "fp8" else self.dtype
+        return Tensor("O", self.seq_q, self.head_dim, dtype, "q", "output")
 
     @property
     def lse(self) -> Tensor:

@@ -59,6 +59,11 @@ def _zero(args: tuple[Array, ...], visible: object, scale: float) -> None:
         x[...] = 0
 
 
+def _one(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    for x in args:
+        x[...] = 1
+
+
 def _row_max(args: tuple[Array, ...], visible: NDArray[np.bool_] | None, scale: float) -> None:
     import numpy as np
 
@@ -106,6 +111,20 @@ def _rescale(args: tuple[Array, ...], visible: object, scale: float) -> None:
     p[...] = s.astype(p.dtype)
     for o in accumulators:
         o *= alpha
+
+
+def _descale(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    s, *scales = args
+    for x in scales:
+        s *= x
+
+
+def _rescale_block(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    s, p, alpha, old, new, *accumulators = args
+    p[...] = s.astype(p.dtype)
+    for o in accumulators:
+        o *= alpha * (old / new)
+    old[...] = new
 
 
 def _normalize(args: tuple[Array, ...], visible: object, scale: float) -> None:
@@ -214,6 +233,17 @@ def _rescale_mix(held: tuple[float, ...], masked: bool) -> Mix:
     return Mix(fma=sum(held[3:]), alu=held[0] / 2)
 
 
+def _descale_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    return Mix(fma=1, lsu=1)  # the product of the scales goes into the FFMA of the exponentials
+
+
+def _rescale_block_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    # alpha takes the quotient of the scales in: a reciprocal, and an FMUL for the two rows or so
+    return _rescale_mix((held[0], held[1], held[2], *held[5:]), masked).plus(
+        Mix(mufu=1, fma=1 + held[2], lsu=1)
+    )
+
+
 def _normalize_mix(held: tuple[float, ...], masked: bool) -> Mix:
     o, rows = held[0], held[1]
     # a guarded division is three FMUL; the logarithm is a polynomial on the FMA pipe.
@@ -254,6 +284,8 @@ def _scale_mix(held: tuple[float, ...], masked: bool) -> Mix:
 init = TileFn("init", _init, _init_mix)
 #: (o ...) ← 0.
 zero = TileFn("zero", _zero, _zero_mix)
+#: (x ...) ← 1.
+one = TileFn("one", _one, _zero_mix)
 #: (s, m, m_new): s ← s·scale·log₂e, masked; m_new ← max(m, row maximum of s).
 row_max = TileFn("row_max", _row_max, _row_max_mix, chain=True)
 #: (s, p, m, m_new, l, o ...): p ← exp2(s - m_new); l, o ← rescaled by exp2(m - m_new); m ← m_new.
@@ -262,6 +294,10 @@ exp_and_rescale = TileFn("exp_and_rescale", _exp_and_rescale, _exp_and_rescale_m
 exponentials = TileFn("exponentials", _exponentials, _exponentials_mix, exps=True)
 #: (s, p, alpha, o ...): p ← s; o ← o·alpha. With `exponentials` the same as `exp_and_rescale`.
 rescale = TileFn("rescale", _rescale, _rescale_mix)
+#: (s, scales ...): s ← s · scales, each of one number: what a block's values were divided by.
+descale = TileFn("descale", _descale, _descale_mix)
+#: (s, p, alpha, old, new, o ...): `rescale` of an o kept in units of the scale of V's block.
+rescale_block = TileFn("rescale_block", _rescale_block, _rescale_block_mix)
 #: (o, m, l): o ← o / l; l ← log-sum-exp. Rows without keys give 0 and -inf.
 normalize = TileFn("normalize", _normalize, _normalize_mix)
 #: (s, m): s ← s·scale·log₂e, masked; m ← row maxima, one for each part of the columns.
