@@ -82,6 +82,12 @@ def _fast(
         if rest:
             tail = SmTimes(machine, dtype, misses, machine.shared_by(min(rest, sms), hbm_used))
             last = tail.lives(launch, math.ceil(rest / sms))
+            if len(launch.classes) > 1 and ctas > slots * sms:
+                # Clipped tiles put SMs out of step: the more CTAs are left, the more of them find
+                # all slots of an SM free.
+                ends = zip(tail.lives(launch, 1), tail.lives(launch, slots), strict=True)
+                share = rest / (slots * sms)
+                last = [one.plus(one, -share).plus(full, share) for one, full in ends]
         return _in_waves(launch, slots * sms, together, last)
     alone = times.lives(launch, 1)
     slowdown = _slowdown(alone, together, most)
