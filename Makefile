@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+KERNELS := kernels and not gpu and not slow and not perf
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test test-kernels lint types wheel-test perf clean
+.PHONY: setup run test test-kernels test-slow lint types wheel-test perf clean
 
 $(BIN)/simgpu: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("simgpu needs Python 3.11 or newer; set PYTHON=") if sys.version_info < (3, 11) else None'
@@ -34,10 +35,16 @@ run: setup
 # BLAS threads of tests that run side by side only wait for each other
 test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto -m "not gpu and not kernels and not perf" tests
+	$(BIN)/python -m pytest -n auto -m "not gpu and not kernels and not slow and not perf" tests
 
+# The first process interprets kernels, the second compiles them, each file's in one place.
+test-kernels test-slow: export OMP_NUM_THREADS = 1
 test-kernels: $(VENV)/.kernels
-	$(BIN)/python -m pytest -m "kernels and not gpu" tests
+	$(BIN)/python -m pytest -n auto -m "$(KERNELS)" tests/kernels
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "$(KERNELS)" --ignore tests/kernels tests
+
+test-slow: $(VENV)/.kernels
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not gpu" tests
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.kernels
 
 MEASURED = resources.files("simgpu") / "validation/measured/h200_sxm/triton_fa2_counters.json"
 RUNS = json.loads(MEASURED.read_text())["runs"]
-OFTEN = RUNS[::3]  # 46 of them; stages come in fours, so all of those are among them
+OFTEN = RUNS[::9]  # 16 of them; stages come in fours, so all of those are among them
 RARELY = [r for r in RUNS if r not in OFTEN]
 # Warps that leave before the log-sum-exp is stored count as if they stayed.
 TOLERANCE = {"xu": 0, "fma": 0, "alu": 0, "lsu": 0.005, "tensor": 0, "total": 0.001}
@@ -79,7 +79,7 @@ def compiled(request, cache_dir):
 
 
 def test_registers_spills_and_shared_bytes_are_those_of_the_gpu(compiled):
-    assert len(compiled) >= 40
+    assert len(compiled) >= 16
     for run, kernel in compiled:
         k = run["kernel"]
         told = (k["registers"], k["spilled_registers"], k["shared_bytes"])
