@@ -119,4 +119,4 @@ def test_a_run_with_the_compiled_mix_executes_what_was_counted(records, cache_di
         executed = {**total._asdict(), "xu": total.mufu, "total": total.total}
         for pipe, counter in COUNTERS.items():
             off = executed[pipe] / record.counters[counter] - 1
-            assert abs(off) <= 0.02, (pipe, off, record.key)
+            assert abs(off) <= 0.01, (pipe, off, record.key)
