@@ -121,8 +121,8 @@ def test_twice_the_sms_speed_up_a_long_grid(exact):
 
 @pytest.mark.xfail(
     strict=True,
-    reason="where HBM is busy less than simulate.SELDOM of the time an SM shares it with all others, "
-    "above it with fewer: crossing that limit with 5 % more bandwidth costs 4.8 %",
+    reason="where HBM is busy for less than simulate.SELDOM an SM shares it with all others, above "
+    "it with fewer: to cross that limit with 5 % more bandwidth costs 4.8 %",
 )
 def test_hbm_bandwidth_in_small_steps():
     problem = Attention(batch=4, heads_q=16, seq_q=500, head_dim=128)
