@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from simgpu.program.program import Launch
     from simgpu.timing.device import Load
 
-#: Times that the share of HBM is corrected.
-ROUNDS = 4
+#: Times that the share of HBM is corrected, at most, and when it is close enough.
+ROUNDS, CLOSE = 5, 0.02
 
 #: Waves of a long grid that are dispatched one by one; its middle repeats.
 WAVES = 6
@@ -35,8 +35,9 @@ class LaunchTime:
     time: dict[str, float]
 
 
-#: HBM used less than this is not what a launch waits for; used more, everybody uses it always.
-SELDOM, ALWAYS = 0.25, 0.95
+#: HBM busy for less than this share of a launch is not what it waits for; between the two, the
+#: correction grows to its whole, so that a little more bandwidth changes time by a little.
+SELDOM, OFTEN = 0.2, 0.6
 
 
 def simulate(
@@ -59,14 +60,21 @@ def simulate(
     used, found = 1.0, _fast(launch, dtype, machine, slots, misses, 1.0)
     for _ in range(ROUNDS):
         busy = hbm_bytes / (machine.hbm_bytes_per_cycle * (found[0] + launching))
-        if busy < SELDOM or busy > ALWAYS * used:
+        aim = _hbm_shared_with(busy)
+        if used - aim < CLOSE:
             break
-        used = (busy + used) / 2
+        used = (aim + used) / 2
         found = _fast(launch, dtype, machine, slots, misses, used)
     if exact:
         found = simulate_exactly(launch, dtype, machine, slots, misses, used)
     end, residence, time = found
     return LaunchTime(launching + end, residence, time)
+
+
+def _hbm_shared_with(busy: float) -> float:
+    """Return the share of the SMs that use HBM at the same moment, if it is busy so much."""
+    weight = min(1.0, max(0.0, (busy - SELDOM) / (OFTEN - SELDOM)))
+    return 1.0 - weight * (1.0 - min(busy, 1.0))
 
 
 def _fast(

@@ -119,11 +119,6 @@ def test_twice_the_sms_speed_up_a_long_grid(exact):
     assert cycles(recording, changed(machine, {"device.sm_count": 2.0}), 1, exact) < 0.8 * before
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="where HBM is busy for less than simulate.SELDOM an SM shares it with all others, above "
-    "it with fewer: to cross that limit with 5 % more bandwidth costs 4.8 %",
-)
 def test_hbm_bandwidth_in_small_steps():
     problem = Attention(batch=4, heads_q=16, seq_q=500, head_dim=128)
     recording = record(FlashAttention2(block_m=64, block_n=64, stages=2), problem)
