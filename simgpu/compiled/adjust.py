@@ -89,14 +89,14 @@ def with_compiled_mix(launch: Launch, mix: CompiledMix, machine: Machine) -> Lau
 
 
 def _check(launch: Launch) -> None:
-    for program in (c.program for c in launch.classes):
-        role, *others = program.roles
-        passes = _passes(role.body)
-        if others or not passes or not _applies(role.body[passes[-1] + 1 :]):
-            raise UnsupportedError(
-                f"kernel {launch.name!r} has no compiled mix: it needs one role, whose loop over "
-                "keys is a softmax pass"
-            )
+    roles = [role for c in launch.classes for role in c.program.roles]
+    loops = any(_passes(role.body) for role in roles)
+    ends = all(_applies(role.body[_end(role.body) :]) for role in roles)
+    if len(roles) > len(launch.classes) or not loops or not ends:
+        raise UnsupportedError(
+            f"kernel {launch.name!r} has no compiled mix: it needs one role, whose loop over keys "
+            "is a softmax pass"
+        )
 
 
 def total_mix(launch: Launch, machine: Machine) -> Mix:
@@ -117,8 +117,8 @@ class _Role:
     def adjusted(self, mix: CompiledMix) -> tuple[Step, ...]:
         """Return the role's steps with the compiler's instructions."""
         body = self._role.body
-        passes = _passes(body)
-        first, end = passes[0], passes[-1] + 1
+        end = _end(body)
+        first = min(_passes(body), default=end)
         start, rest = self._onto(body[:first], mix.prologue.to_mix(), _applies(body[:first]))
         middle, last = list(body[first:end]), mix.epilogue
         for i, step in enumerate(middle):
@@ -172,6 +172,11 @@ def _possible(change: Mix, own: Mix) -> Mix:
 
 def _passes(steps: Sequence[Step]) -> list[int]:
     return [i for i, step in enumerate(steps) if isinstance(step, Repeat) and _exps(step)]
+
+
+def _end(steps: Sequence[Step]) -> int:
+    """Return where the steps after the loops begin; rows that see no key have no loop."""
+    return max(_passes(steps) or _applies(steps)[:1], default=-1) + 1
 
 
 def _applies(steps: Sequence[Step]) -> list[int]:

@@ -40,6 +40,8 @@ H200 = Machine.from_profile(load_profile("h200"))
 FULL = Attention(batch=1, heads_q=2, seq_q=1024, head_dim=64)
 CAUSAL = Attention(batch=2, heads_q=2, seq_q=1024, head_dim=64, causal=True)
 RAGGED = Attention(batch=1, heads_q=2, seq_q=700, head_dim=64)
+BLIND = Attention(batch=1, heads_q=2, seq_q=700, seq_kv=300, head_dim=64, causal=True)
+PROBLEMS = {"full": FULL, "causal": CAUSAL, "ragged": RAGGED, "rows without keys": BLIND}
 MIX = CompiledMix(
     kernel="k",
     source="Triton 3.6.0, sm_90a",
@@ -83,7 +85,7 @@ def passes_of(problem, cta_class):
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
-@pytest.mark.parametrize("problem", [FULL, CAUSAL, RAGGED], ids=["full", "causal", "ragged"])
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_every_pass_and_every_cta_add_up_to_the_compilers_counts(problem, stages):
     launch = launch_of(problem, stages=stages)
     adjusted = with_compiled_mix(launch, MIX, H200)
