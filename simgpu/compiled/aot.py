@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -105,12 +106,17 @@ def compile_job(job: Job, *, cache_dir: str | Path | None = None) -> tuple[Compi
     return found
 
 
+#: Worker processes at most: each holds a compiler.
+WORKERS = 8
+
+
 def compile_jobs(
     jobs: Sequence[Job], *, cache_dir: str | Path | None = None
 ) -> list[tuple[CompiledKernel, ...] | CompileError]:
     """Return the kernels of each job, or why it could not be compiled.
 
-    Those in the cache cost milliseconds; the others go to one worker process, about a second each.
+    Those in the cache cost milliseconds; the others go to worker processes, as many as there are
+    cores, and take about two seconds each.
     Raises MissingExtraError without Triton and CompileError for a Triton that cannot be used.
     """
     version = triton_version()
@@ -118,10 +124,15 @@ def compile_jobs(
     known = {i: cache.load(folder, job, version) for i, job in enumerate(jobs)}
     answers: dict[int, dict[str, Any]] = {i: {"kernels": k} for i, k in known.items() if k}
     missing = [i for i in range(len(jobs)) if i not in answers]
-    for i, answer in zip(missing, _run([jobs[i] for i in missing]), strict=True):
-        answers[i] = answer
-        if "kernels" in answer:
-            cache.store(folder, jobs[i], version, answer)
+    workers = max(1, min(len(missing), os.cpu_count() or 1, WORKERS))
+    shares = [[jobs[i] for i in missing[w::workers]] for w in range(workers)]
+    with ThreadPoolExecutor(workers) as pool:
+        found = list(pool.map(_run, shares))
+    for w in range(workers):
+        answers |= zip(missing[w::workers], found[w], strict=True)
+    for i in missing:
+        if "kernels" in answers[i]:
+            cache.store(folder, jobs[i], version, answers[i])
     return [_result(jobs[i], answers[i]) for i in range(len(jobs))]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import lru_cache
 from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -30,7 +31,20 @@ def load_profile(name_or_path: str | Path) -> Profile:
     Our own profiles are looked at first, then those that installed packages add through the
     entry point group ``simgpu.profiles``. Raises ProfileError, which names file, line and field.
     """
-    document = read_document(_find(str(name_or_path)))
+    name = str(name_or_path)
+    if name.endswith((".yaml", ".yml")):
+        return _load(name)
+    return _installed(name, tuple(map(str, _directories())))
+
+
+@lru_cache(maxsize=32)
+def _installed(name: str, directories: tuple[str, ...]) -> Profile:
+    """Load by name; installed files do not change, the ``directories`` to look in may."""
+    return _load(name)
+
+
+def _load(name: str) -> Profile:
+    document = read_document(_find(name))
     if "extends" in document.content:
         document = _extended(document)
     try:

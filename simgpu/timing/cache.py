@@ -200,15 +200,19 @@ def _steps(
     sequences: list[list[_Touch]], members: tuple[Member, ...]
 ) -> Iterator[list[tuple[_Touch, int, Point]]]:
     """Yield, step by step, the distinct tiles that CTAs of one head touch, and how many do."""
-    for step in range(max(len(sequences[number]) for number, _ in members)):
+    points: dict[int, list[Point]] = {}
+    for number, point in members:
+        points.setdefault(number, []).append(point)
+    for step in range(max(len(sequences[number]) for number in points)):
         distinct: dict[Hashable, tuple[_Touch, int, Point]] = {}
-        for number, point in members:
-            sequence = sequences[number]
-            if step < len(sequence):
-                touch = sequence[step]
-                key = (touch.tensor.name, touch.place(point))
-                known = distinct.get(key)
-                distinct[key] = (touch, known[1] + 1 if known else 1, point)
+        for number, alike in points.items():
+            if step < len(sequences[number]):
+                touch = sequences[number][step]
+                together = 1 if touch.moves else len(alike)
+                for point in alike if touch.moves else alike[:1]:
+                    key = (touch.tensor.name, touch.place(point))
+                    known = distinct.get(key)
+                    distinct[key] = (touch, (known[1] if known else 0) + together, point)
         yield list(distinct.values())
 
 

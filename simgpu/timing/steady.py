@@ -64,21 +64,20 @@ class SmTimes:
     def life(self, launch: Launch, number: int, residents: int) -> Life:
         """Return the life of a CTA of class ``number`` among ``residents`` of its kind."""
         short, cta_class = outline(launch)[number], launch.classes[number]
-        life = self._simulated(short.program, cta_class.env, residents)
+        base = life = self._simulated(short.program, cta_class.env, residents)
         for kind, removed in short.removed.items():
-            life = life.plus(self._one_pass(cta_class, kind, residents), removed)
+            if (kind, residents) not in self._passes:
+                self._passes[kind, residents] = self._one_pass(cta_class, kind, residents, base)
+            life = life.plus(self._passes[kind, residents], removed)
         return life
 
-    def _one_pass(self, cta_class: CtaClass, kind: Kind, residents: int) -> Life:
-        known = self._passes.get((kind, residents))
-        if known is None:
-            program, env = cta_class.program, cta_class.env
-            few, more = (shorten(program, env, {kind: n}) for n in (FEW, MORE))
-            extra = few.removed[kind] - more.removed.get(kind, 0)
-            short, long = (self._simulated(s.program, env, residents) for s in (few, more))
-            difference = long.plus(short, -1.0)
-            known = self._passes[kind, residents] = Life(0.0, {}).plus(difference, 1.0 / extra)
-        return known
+    def _one_pass(self, cta_class: CtaClass, kind: Kind, residents: int, base: Life) -> Life:
+        """Return what one pass more adds to the life ``base`` of the shortened program."""
+        program, env = cta_class.program, cta_class.env
+        few, more = (shorten(program, env, {kind: n}) for n in (FEW, MORE))
+        extra = few.removed[kind] - more.removed.get(kind, 0)
+        difference = self._simulated(more.program, env, residents).plus(base, -1.0)
+        return Life(0.0, {}).plus(difference, 1.0 / extra)
 
     def _simulated(self, program: TileProgram, env: dict[str, int], residents: int) -> Life:
         known = self._lives.get((id(program), residents))
