@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from simgpu.errors import ScheduleError
 from simgpu.index import Index
+from simgpu.program.axis import Axis
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Path, Repeat, Wait
 from simgpu.program.program import Partition, Role, TileProgram
 from simgpu.program.tile import Barrier, Buffer, Operand, Ring, Signal, View
@@ -21,27 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from simgpu.problem import BlockRange, TileMask
-    from simgpu.program.fns import TileFn
     from simgpu.program.ops import Step
-
-
-@dataclass(frozen=True, slots=True)
-class Axis(Index):
-    """A grid coordinate: symbolic in tiles, a number (``int(axis)``) where work depends on it."""
-
-    value: int = 0
-    looked_at: set[str] = field(default_factory=set, compare=False)
-
-    def __index__(self) -> int:
-        self.looked_at.add(self.terms[0][0])
-        return self.value
-
-    __int__ = __index__
-
-    def from_end(self, size: int) -> Axis:
-        """Return the coordinate counted from the other end of an axis of ``size``."""
-        turned = size - 1 - self
-        return Axis(turned.base, turned.terms, size - 1 - self.value, self.looked_at)
+    from simgpu.program.tilefn import TileFn
 
 
 class Cta:

@@ -8,14 +8,12 @@ other than these keep within 2 % of the executed totals in the mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simgpu.program.mix import Mix
+from simgpu.program.tilefn import TileFn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -23,27 +21,6 @@ if TYPE_CHECKING:
 
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
-
-
-@dataclass(frozen=True, slots=True)
-class TileFn:
-    """A named tile function.
-
-    ``run(args, visible, scale)`` works in place on arrays whose last two axes are a tile's rows and
-    columns; ``visible`` is the mask of the first argument or None. ``mix(held, masked)`` is the
-    cost of one warp that holds ``held[i]`` elements of argument i a thread; ``exps`` says whether
-    each element of the first argument is exponentiated. ``chain`` marks a dependent chain along a
-    row, bound by latency.
-    """
-
-    name: str
-    run: Callable[[tuple[Array, ...], NDArray[np.bool_] | None, float], None]
-    mix: Callable[[tuple[float, ...], bool], Mix]
-    exps: bool = False
-    chain: bool = False
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def _init(args: tuple[Array, ...], visible: object, scale: float) -> None:

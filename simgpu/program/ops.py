@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from simgpu.index import Index
     from simgpu.problem import TileMask
-    from simgpu.program.fns import TileFn
     from simgpu.program.mix import Mix
     from simgpu.program.tile import Barrier, Operand, Signal, View
+    from simgpu.program.tilefn import TileFn
 
 #: How bytes travel: by the TMA unit, by cp.async, by a warp's own loads and stores.
 Path = Literal["tma", "cp_async", "direct"]
