@@ -192,7 +192,7 @@ class _Cta:
         """Let the CTA that came before finish its first QKᵀ and exponentials first.
 
         CTAs that start in step are served in order on the tensor cores and the MUFU, and keep the
-        distance that this gives them (measured: `cta_phase.json`).
+        distance that this gives them (measured: `validation/measured/h200_sxm/cta_phase.json`).
         """
         self._took_turn = True
         env, sm = self._sm.env, self._sm
