@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 from simpy.events import Event
 
+from simgpu.program.ops import Copy, Mma, Repeat
+
 if TYPE_CHECKING:
     import simpy
 
+    from simgpu.program.ops import Step
+    from simgpu.program.program import TileProgram
     from simgpu.program.tile import Barrier
 
 
@@ -20,22 +24,18 @@ class BarrierSlots:
         self._arrivals: dict[tuple[str, int], int] = {}
         self._waiting: dict[tuple[str, int], list[tuple[int, Event]]] = {}
 
-    def arrive(self, barrier: Barrier, use: int) -> None:
-        """Count one arrival for use ``use``; wakes those whose phase it completes."""
+    def arrive(self, barrier: Barrier, use: int, by: object = None) -> None:
+        """Count one arrival for use ``use``; those whose phase it completes wake with ``by``."""
         if use < 0:
             return
-        self.credit(barrier, use % barrier.stages, 1)
-
-    def credit(self, barrier: Barrier, slot: int, arrivals: int) -> None:
-        """Count several arrivals at once (loop passes that are skipped)."""
-        key = (barrier.name, slot)
-        total = self._arrivals[key] = self._arrivals.get(key, 0) + arrivals
+        key = (barrier.name, use % barrier.stages)
+        total = self._arrivals[key] = self._arrivals.get(key, 0) + 1
         waiting = self._waiting.get(key)
         if waiting:
             completed = total // barrier.count
             for needed, event in waiting:
                 if needed <= completed:
-                    event.succeed()
+                    event.succeed(by)
             self._waiting[key] = [w for w in waiting if w[0] > completed]
 
     def wait(self, barrier: Barrier, use: int, lag: int) -> Event | None:
@@ -47,3 +47,20 @@ class BarrierSlots:
         event = Event(self._env)
         self._waiting.setdefault(key, []).append((needed, event))
         return event
+
+
+def stall_reasons(program: TileProgram) -> dict[str, str]:
+    """Return what a wait on each barrier waits for: a copy, an MMA, or other warps."""
+    reasons = {barrier.name: "wait_barrier" for barrier in program.barriers}
+
+    def look(steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            if isinstance(step, Repeat):
+                look(step.body)
+            elif isinstance(step, Copy | Mma) and step.signal:
+                kind = "wait_copy" if isinstance(step, Copy) else "wait_mma"
+                reasons[step.signal.barrier.name] = kind
+
+    for role in program.roles:
+        look(role.body)
+    return reasons

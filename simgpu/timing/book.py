@@ -11,6 +11,7 @@ from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
 from simgpu.program.program import walk
 
 if TYPE_CHECKING:
+    from simgpu.cost.jobs import Job
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Op
     from simgpu.program.program import Role, TileProgram
@@ -23,6 +24,7 @@ class JobBook:
         self._machine, self._dtype, self._misses = machine, dtype, misses
         self._known: dict[object, tuple[Jobs, Work]] = {}
         self._turns: dict[int, float] = {}
+        self._origins: dict[int, tuple[Op, Role]] = {}
 
     def look_up(self, op: Op, role: Role, env: dict[str, int]) -> tuple[Jobs, Work]:
         """Return the jobs and the work of one execution."""
@@ -37,7 +39,14 @@ class JobBook:
             args = (self._machine, self._dtype, self._misses)
             found = jobs(op, role, env, *args), work(op, role, env)
             self._known[key] = found
+            made = found[0]
+            for job in (*made.held, *((made.behind,) if made.behind else ())):
+                self._origins[id(job)] = (op, role)
         return found
+
+    def origin(self, job: Job) -> tuple[Op, Role]:
+        """Return an operation that makes this job of the book, and its role."""
+        return self._origins[id(job)]
 
     def turn_cycles(self, program: TileProgram, coordinates: dict[str, int]) -> float:
         """Return the cycles that one CTA's first MMA and exponentials keep their units busy."""

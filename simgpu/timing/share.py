@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import simpy
 
     from simgpu.cost.jobs import Job
+    from simgpu.timing.watch import Watch
 
 #: Completions this close together, in cycles, are one instant.
 INSTANT = 2.0**-20
@@ -58,6 +59,7 @@ class FairShare:
         self._plans: dict[int, tuple[Job, float, list[tuple[int, float]]]] = {}
         self._version = 0
         self._dirty = False
+        self.watch: Watch | None = None
         #: Integral of the rates of each unit, to check against the demands that were served.
         self.served = [0.0] * len(self._capacity)
 
@@ -135,6 +137,9 @@ class FairShare:
         self._dirty = False
         self._progress()
         self._fill()
+        if self.watch is not None:
+            rates = tuple((running.job, running.rate) for running in self._jobs)
+            self.watch.rates.append((self._env.now, rates))
         self._schedule()
 
     def _fill(self) -> None:

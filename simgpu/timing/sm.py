@@ -8,11 +8,12 @@ import simpy
 
 from simgpu.cost.work import Work
 from simgpu.errors import VerifyError
-from simgpu.program.listing import describe
+from simgpu.index import Index
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
 from simgpu.tensor import Tile
-from simgpu.timing.barrier import BarrierSlots
+from simgpu.timing.barrier import BarrierSlots, stall_reasons
 from simgpu.timing.share import FairShare
+from simgpu.timing.watch import By, Flight, Flow, Span, Stay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -21,22 +22,22 @@ if TYPE_CHECKING:
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Op, Step
     from simgpu.program.program import Role, TileProgram
-    from simgpu.program.tile import Signal
     from simgpu.timing.book import JobBook
+    from simgpu.timing.watch import Watch
 
     Process = Generator[simpy.Event, object, None]
 
 
-class Span(NamedTuple):
-    """Part of a role's life: work on an operation, or a stall with a reason. Cycles."""
+class _Behind(NamedTuple):
+    """A job that is served behind its role's back, and the flight's number if it is watched."""
 
-    cta: int
-    role: str
-    start: float
-    end: float
-    what: str
-    stall: str | None
-    contended: float = 0.0  # of a span of work: cycles beyond its time alone
+    job: Job
+    op: Copy | Mma
+    role: Role
+    use: int
+    asked: Work
+    number: int
+    issued: float
 
 
 class Ledger:
@@ -77,7 +78,7 @@ class Sm:
         machine: Machine,
         costs: JobBook,
         capacity: Sequence[float] | None = None,
-        spans: list[Span] | None = None,
+        watch: Watch | None = None,
         limited: bool = True,
     ) -> None:
         self.env, self._machine, self._costs = env, machine, costs
@@ -87,10 +88,11 @@ class Sm:
             idle=machine.profile.rates.issue_idle_share,
             limited=limited,
         )
+        self.units.watch = watch
         # the path between L2 and this SM serves loads in order
         self.path = simpy.Resource(env, capacity=1 if limited else 2**30)
         self.ledger = Ledger()
-        self.spans = spans
+        self.watch = watch
         self.next_turn = 0.0  # when the next CTA may issue its first MMA
         self._numbers = 0
 
@@ -128,6 +130,7 @@ class _Cta:
         self._last_mma: dict[str, simpy.Event | None] = {}
         self._reasons = stall_reasons(program)
         self._took_turn = False
+        self._born = sm.env.now
 
     def start(self) -> None:
         for role in self._program.roles:
@@ -141,6 +144,9 @@ class _Cta:
         yield from self._steps(role.body, role, dict(self._coordinates))
         self._left -= 1
         if not self._left:
+            if self._sm.watch is not None:
+                stay = Stay(self._number, self._coordinates, self._born, env.now)
+                self._sm.watch.stays.append(stay)
             self._done()
 
     def _steps(self, steps: tuple[Step, ...], role: Role, variables: dict[str, int]) -> Process:
@@ -154,6 +160,8 @@ class _Cta:
 
     def _execute(self, op: Op, role: Role, variables: dict[str, int]) -> Process:
         known, asked = self._costs.look_up(op, role, variables)
+        if self._sm.watch is not None:
+            op = op.bind({name: Index(value) for name, value in variables.items()})
         if not self._took_turn and isinstance(op, Mma):
             yield from self._take_turn(role)
         match op:
@@ -162,13 +170,13 @@ class _Cta:
                 yield from self._hold(known.held, op, role)
             case Arrive(signal):
                 yield from self._hold(known.held, op, role)
-                self._barriers.arrive(signal.barrier, signal.use.at(variables))
+                self._barriers.arrive(signal.barrier, signal.use.at(variables), By(role.name))
             case Copy(signal=signal):
                 use = signal.use.at(variables) if signal else 0
                 if known.behind is not None:
+                    behind = self._behind(known.behind, op, role, use, asked)
                     loads = isinstance(op.src, Tile)
-                    serve = self._load if loads else self._serve
-                    self._sm.env.process(serve(known.behind, signal, use, asked))
+                    self._sm.env.process(self._load(behind) if loads else self._serve(behind))
                 yield from self._hold(known.held, op, role)
                 if known.behind is not None:
                     return
@@ -176,12 +184,12 @@ class _Cta:
                 yield from self._hold(known.held, op, role)
                 use = signal.use.at(variables) if signal else 0
                 if known.behind is not None:
-                    before = self._last_mma.get(role.name)
-                    process = self._serve(known.behind, signal, use, asked, before)
+                    behind = self._behind(known.behind, op, role, use, asked)
+                    process = self._serve(behind, self._last_mma.get(role.name))
                     self._last_mma[role.name] = self._sm.env.process(process)
                     return
                 if signal:
-                    self._barriers.arrive(signal.barrier, use)
+                    self._barriers.arrive(signal.barrier, use, By(role.name))
             case Apply():
                 yield from self._hold(known.held, op, role)
             case other:
@@ -207,8 +215,13 @@ class _Cta:
         event = self._barriers.wait(op.barrier, use, lag)
         if event is not None:
             since = self._sm.env.now
-            yield event
+            by = yield event
             self._span(role, since, op, self._reasons[op.barrier.name])
+            if self._sm.watch is not None:
+                assert isinstance(by, By)
+                now = self._sm.env.now
+                flow = Flow(self._number, now, op.signal, by.role, by.flight, role.name)
+                self._sm.watch.flows.append(flow)
 
     def _hold(self, held: tuple[Job, ...], op: Op, role: Role) -> Process:
         env, units = self._sm.env, self._sm.units
@@ -221,33 +234,40 @@ class _Cta:
                 yield env.timeout(job.latency)
             self._span(role, since, op, None, contended)
 
-    def _load(self, job: Job, signal: Signal | None, use: int, asked: Work) -> Process:
+    def _behind(self, job: Job, op: Copy | Mma, role: Role, use: int, asked: Work) -> _Behind:
+        watch = self._sm.watch
+        number = watch.issue() if watch is not None else 0
+        return _Behind(job, op, role, use, asked, number, self._sm.env.now)
+
+    def _load(self, behind: _Behind) -> Process:
         """Load a tile behind the role's back; the path from L2 to the SM serves in order."""
         with self._sm.path.request() as turn:
             yield turn
-            yield self._sm.units.submit(job)
-        yield from self._land(job, signal, use, asked)
+            started = self._sm.env.now
+            yield self._sm.units.submit(behind.job)
+        yield from self._land(behind, started)
 
-    def _serve(
-        self,
-        job: Job,
-        signal: Signal | None,
-        use: int,
-        asked: Work,
-        before: simpy.Event | None = None,
-    ) -> Process:
+    def _serve(self, behind: _Behind, before: simpy.Event | None = None) -> Process:
         """Serve a job behind the role's back, after the role's MMA ``before``."""
         if before is not None and not before.processed:
             yield before
-        yield self._sm.units.submit(job)
-        yield from self._land(job, signal, use, asked)
+        started = self._sm.env.now
+        yield self._sm.units.submit(behind.job)
+        yield from self._land(behind, started)
 
-    def _land(self, job: Job, signal: Signal | None, use: int, asked: Work) -> Process:
+    def _land(self, behind: _Behind, started: float) -> Process:
+        job, op, role, use, asked, number, issued = behind
+        served = self._sm.env.now
         if job.latency:
             yield self._sm.env.timeout(job.latency)
         self._credit(asked)
-        if signal:
-            self._barriers.arrive(signal.barrier, use)
+        if self._sm.watch is not None:
+            moved = asked.global_read_bytes + asked.global_write_bytes
+            times = (issued, started, served, self._sm.env.now)
+            flight = Flight(number, self._number, role.name, op, *times, moved)
+            self._sm.watch.flights.append(flight)
+        if op.signal:
+            self._barriers.arrive(op.signal.barrier, use, By(role.name, number))
 
     def _credit(self, asked: Work) -> None:
         self._sm.ledger.credit(asked)
@@ -261,27 +281,9 @@ class _Cta:
         self._sm.ledger.spend(stall or "work", now - since - contended)
         if contended:
             self._sm.ledger.spend("contended", contended)
-        if self._sm.spans is not None:
-            what = describe(op) if op else "start"
-            span = Span(self._number, role.name, since, now, what, stall, contended)
-            self._sm.spans.append(span)
-
-
-def stall_reasons(program: TileProgram) -> dict[str, str]:
-    """Return what a wait on each barrier waits for: a copy, an MMA, or other warps."""
-    reasons = {barrier.name: "wait_barrier" for barrier in program.barriers}
-
-    def look(steps: tuple[Step, ...]) -> None:
-        for step in steps:
-            if isinstance(step, Repeat):
-                look(step.body)
-            elif isinstance(step, Copy | Mma) and step.signal:
-                kind = "wait_copy" if isinstance(step, Copy) else "wait_mma"
-                reasons[step.signal.barrier.name] = kind
-
-    for role in program.roles:
-        look(role.body)
-    return reasons
+        if self._sm.watch is not None:
+            span = Span(self._number, role.name, since, now, op, stall, contended)
+            self._sm.watch.spans.append(span)
 
 
 def check_finished(waiting: int) -> None:

@@ -13,13 +13,14 @@ import simpy
 
 from simgpu.timing.book import JobBook
 from simgpu.timing.shorten import FEW, outline, shorten
-from simgpu.timing.sm import Sm, Span, check_finished
+from simgpu.timing.sm import Sm, check_finished
 
 if TYPE_CHECKING:
     from simgpu.cost.jobs import MissRates
     from simgpu.hardware.machine import Machine
     from simgpu.program.program import CtaClass, Launch, TileProgram
     from simgpu.timing.shorten import Kind
+    from simgpu.timing.watch import Watch
 
 #: Passes kept of a long loop to measure the time of one more than ``FEW``.
 MORE = 10
@@ -92,12 +93,12 @@ class SmTimes:
         program: TileProgram,
         coordinates: dict[str, int],
         residents: int,
-        spans: list[Span] | None = None,
+        watch: Watch | None = None,
     ) -> Life:
         """Run ``residents`` CTAs that start together; return their mean life."""
         env = simpy.Environment()
         book = JobBook(self._machine, self._dtype, self._misses)
-        sm = Sm(env, self._machine, book, self._capacity, spans, self._limited)
+        sm = Sm(env, self._machine, book, self._capacity, watch, self._limited)
         lives: list[float] = []
         for _ in range(residents):
             sm.start(program, coordinates, lambda: lives.append(env.now))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from simgpu.result.run import STALLS
 from simgpu.timing.book import JobBook
-from simgpu.timing.sm import Sm, Span
+from simgpu.timing.sm import Sm
+from simgpu.timing.watch import Watch
 from tests.laws.cases import schedules
 from tests.laws.test_conserved import Case, cases, each_launch
 
@@ -28,9 +29,9 @@ class Watched:
 
     def __init__(self, case: Case, launch: Launch, misses: MissRates) -> None:
         self.env = simpy.Environment()
-        self.spans: list[Span] = []
+        self.watch = Watch()
         book = JobBook(case.machine, case.recording.problem.dtype, misses)
-        self.sm = Sm(self.env, case.machine, book, spans=self.spans)
+        self.sm = Sm(self.env, case.machine, book, watch=self.watch)
         self.lives: dict[int, tuple[float, float]] = {}
         self.roles: dict[int, set[str]] = {}
         self._launch, self._left = launch, case.slots * ROUNDS
@@ -61,7 +62,7 @@ def test_spans_tile_the_life_of_every_role(name, data):
     for launch, _, made in each_launch(case):
         watched = Watched(case, launch, made.misses)
         assert len(watched.lives) == case.slots * ROUNDS
-        rows = sorted(watched.spans, key=lambda span: (span.cta, span.role))
+        rows = sorted(watched.watch.spans, key=lambda span: (span.cta, span.role))
         lives = {row: list(spans) for row, spans in groupby(rows, lambda s: (s.cta, s.role))}
         assert set(lives) == {(cta, role) for cta, roles in watched.roles.items() for role in roles}
         for (cta, _), spans in lives.items():
@@ -81,7 +82,7 @@ def test_the_ledger_is_the_sum_of_the_spans(name, data):
     for launch, _, made in each_launch(case):
         watched = Watched(case, launch, made.misses)
         time = dict.fromkeys(("work", *STALLS), 0.0)
-        for span in watched.spans:
+        for span in watched.watch.spans:
             assert 0.0 <= span.contended <= span.end - span.start
             assert span.stall is None or span.contended == 0.0
             time[span.stall or "work"] += span.end - span.start - span.contended
