@@ -23,12 +23,13 @@ _WHERE = {
     "run": "simgpu.front",
     "run_numeric": "simgpu.read.numeric",
     "schedule": "simgpu.program.record",
+    "timeline": "simgpu.front",
     "verify": "simgpu.program.verify",
 }
 
 if TYPE_CHECKING:
     from simgpu.errors import SimgpuError
-    from simgpu.front import run
+    from simgpu.front import run, timeline
     from simgpu.hardware.load import load_profile
     from simgpu.hardware.profile import Profile
     from simgpu.problem import Attention
@@ -53,6 +54,7 @@ __all__ = [
     "run",
     "run_numeric",
     "schedule",
+    "timeline",
     "verify",
 ]
 

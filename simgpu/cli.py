@@ -257,7 +257,7 @@ def _settings(texts: Iterable[str], flag: str) -> dict[str, str]:
 
 def _resources(text: str | None) -> dict[str, int]:
     """Read ``registers=N,shared_bytes=N``."""
-    from simgpu.front import RESOURCES
+    from simgpu.place import RESOURCES
 
     found: dict[str, int] = {}
     for key, value in _settings(text.split(",") if text else [], "--resources").items():

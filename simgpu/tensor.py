@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -83,6 +84,10 @@ class Tile:
         rows = min(self.rows, self.tensor.rows - self.row.at(env))
         cols = min(self.cols, self.tensor.cols - self.col.at(env))
         return max(rows, 0), max(cols, 0)
+
+    def valid_bytes(self, env: Mapping[str, int]) -> int:
+        """Return the bytes of what lies inside the tensor."""
+        return math.prod(self.valid(env)) * dtype_bytes(self.tensor.dtype)
 
     def bind(self, symbols: Mapping[str, Index]) -> Tile:
         """Return the tile with symbols replaced by indices."""

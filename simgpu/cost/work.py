@@ -69,8 +69,8 @@ def work(op: Op, role: Role, env: Mapping[str, int]) -> Work:
 
 
 def _copy(op: Copy, env: Mapping[str, int]) -> Work:
-    read = _valid_bytes(op.src, env) if isinstance(op.src, Tile) else 0
-    written = _valid_bytes(op.dst, env) if isinstance(op.dst, Tile) else 0
+    read = op.src.valid_bytes(env) if isinstance(op.src, Tile) else 0
+    written = op.dst.valid_bytes(env) if isinstance(op.dst, Tile) else 0
     fill = exchange = 0
     for side in (op.src, op.dst):
         if isinstance(side, View) and side.buffer.space == "smem":
@@ -86,10 +86,6 @@ def _copy(op: Copy, env: Mapping[str, int]) -> Work:
         smem_exchange_bytes=exchange,
         atomics=atomics,
     )
-
-
-def _valid_bytes(tile: Tile, env: Mapping[str, int]) -> int:
-    return math.prod(tile.valid(env)) * dtype_bytes(tile.tensor.dtype)
 
 
 def tile_bytes(operand: Operand) -> int:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 UNITS = ("tensor", "mufu", "fma", "alu", "issue", "lsu", "smem", "l2", "hbm")
 TENSOR, MUFU, FMA, ALU, ISSUE, LSU, SMEM, L2, HBM = range(len(UNITS))
 
+#: Units in reports; ``l1`` is the load unit's port.
+REPORTED_UNITS = {("l1" if unit == "lsu" else unit): number for number, unit in enumerate(UNITS)}
+
 Demand = tuple[float, ...]
 
 

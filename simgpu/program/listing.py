@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
+from simgpu.tensor import Tile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from simgpu.program.ops import Op, Step
     from simgpu.program.program import TileProgram
+    from simgpu.program.tile import Operand
 
 
 def describe(op: Op) -> str:
@@ -34,6 +36,46 @@ def describe(op: Op) -> str:
             return f"wait  {signal}{f' - {lag} phase' if lag else ''}"
         case other:
             assert_never(other)
+
+
+def title(op: Op) -> str:
+    """Return an operation's name in a timeline: what it does to what, without numbers."""
+    match op:
+        case Copy(src, dst):
+            return f"copy {_name(dst if isinstance(dst, Tile) else src)}"
+        case Mma(dst):
+            return f"mma {_name(dst)}"
+        case Apply(fn):
+            return str(fn)
+        case Arrive(signal):
+            return f"arrive {signal.barrier.name}"
+        case Wait(signal):
+            return f"wait {signal.barrier.name}"
+        case other:
+            assert_never(other)
+
+
+def details(op: Op) -> dict[str, Any]:
+    """Return what a timeline says of an operation without loop variables: tile, bytes, phase.
+
+    ``op`` is its whole line, ``tile`` the global tile, ``bytes`` those that lie inside the tensor;
+    ``use``, ``slot`` and ``phase`` are those of the barrier that it arrives at or waits for.
+    """
+    found: dict[str, Any] = {"op": describe(op)}
+    if isinstance(op, Copy):
+        for tile in (op.src, op.dst):
+            if isinstance(tile, Tile):
+                found |= {"tile": str(tile), "bytes": tile.valid_bytes({})}
+    signal = None if isinstance(op, Apply) else op.signal
+    if signal is not None:
+        use, stages = signal.use.at({}), signal.barrier.stages
+        found |= {"barrier": signal.barrier.name, "use": use, "slot": use % stages}
+        found["phase"] = use // stages
+    return found
+
+
+def _name(operand: Operand) -> str:
+    return operand.tensor.name if isinstance(operand, Tile) else operand.buffer.name
 
 
 def listing(program: TileProgram) -> str:

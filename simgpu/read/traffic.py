@@ -13,7 +13,7 @@ from simgpu.program.mix import Mix
 from simgpu.program.ops import Copy
 from simgpu.read.count import count_launch
 from simgpu.read.tally import tally
-from simgpu.tensor import Tile, dtype_bytes
+from simgpu.tensor import Tile
 from simgpu.timing.cache import NEVER, tensor_bytes
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def _global_bytes(op: Op, role: Role, env: dict[str, int]) -> _Asked:
     if isinstance(op, Copy):
         for tile, what in ((op.src, READ), (op.dst, WRITTEN)):
             if isinstance(tile, Tile):
-                size = math.prod(tile.valid(env)) * dtype_bytes(tile.tensor.dtype)
-                asked[what, tile.tensor] = size
+                asked[what, tile.tensor] = tile.valid_bytes(env)
     return asked
 
 

@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simgpu.hardware.machine import UNITS
 from simgpu.units import cycles_to_us, tflops
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "simgpu.run/1"
 
-#: Units in reports; ``l1`` is the load unit's port, ``tmem`` tensor memory.
-REPORTED_UNITS = {("l1" if unit == "lsu" else unit): unit for unit in UNITS}
 STALLS = ("wait_copy", "wait_mma", "wait_barrier", "contended", "idle", "dispatch")
 
 

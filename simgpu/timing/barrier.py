@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from simpy.events import Event
 
+from simgpu.errors import VerifyError
 from simgpu.program.ops import Copy, Mma, Repeat
 
 if TYPE_CHECKING:
@@ -64,3 +65,11 @@ def stall_reasons(program: TileProgram) -> dict[str, str]:
     for role in program.roles:
         look(role.body)
     return reasons
+
+
+def check_finished(waiting: int) -> None:
+    """Raise VerifyError when simulated time ended with CTAs still waiting."""
+    if waiting:
+        raise VerifyError(
+            f"{waiting} CTAs never finish: every role waits; run `simgpu check` on the schedule"
+        )

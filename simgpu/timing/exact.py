@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import simpy
 
+from simgpu.timing.barrier import check_finished
 from simgpu.timing.book import JobBook
-from simgpu.timing.sm import Sm, check_finished
+from simgpu.timing.sm import Sm
 
 if TYPE_CHECKING:
     from simgpu.cost.jobs import MissRates
     from simgpu.cost.work import Work
     from simgpu.hardware.machine import Machine
-    from simgpu.program.program import CtaClass, Launch
+    from simgpu.program.program import Launch
+    from simgpu.timing.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Who watches which SM; with ``waves`` only so many CTAs a slot are dispatched."""
+
+    sm: int
+    watch: Watch
+    waves: int | None = None
 
 
 class Device:
-    """All SMs; CTAs go in launch order to the first SM with a free slot, breadth first."""
+    """All SMs; CTAs go in launch order to the first SM with a free slot, breadth first.
+
+    ``watched`` is for one SM: where others cannot change what it does they are left out. With
+    ``cut`` the grid was not dispatched to its end.
+    """
 
     def __init__(
         self,
@@ -27,22 +44,30 @@ class Device:
         slots: int,
         misses: MissRates,
         hbm_used: float = 1.0,
+        watched: Watched | None = None,
     ) -> None:
         self.env = simpy.Environment()
         self._hbm_used = hbm_used
         self._machine, self._slots = machine, slots
+        busy, ctas = min(launch.grid.ctas, machine.sms), launch.grid.ctas
+        if watched and watched.waves is not None:
+            ctas = min(ctas, watched.waves * slots * busy)
+        self.cut = ctas < launch.grid.ctas
         numbers = launch.class_numbers()
         axes = list(launch.grid.work_axes)
         self._queue = [
             (launch.classes[numbers[tuple((n, at[n]) for n in axes)]], at)
-            for at in launch.grid.coordinates()
+            for at in islice(launch.grid.coordinates(), ctas)
         ]
+        sms = list(range(busy))
+        if watched and (_all_alike(launch, busy) or (self.cut and watched.waves == 1)):
+            sms, self._queue = [watched.sm], self._queue[watched.sm :: busy]
         self._queue.reverse()
-        book = JobBook(machine, dtype, misses)
-        busy = min(len(self._queue), machine.sms)
+        self.book = JobBook(machine, dtype, misses)
         capacity = machine.shared_by(busy, hbm_used)
-        self.sms = [Sm(self.env, machine, book, capacity) for _ in range(busy)]
-        self._resident = [0] * busy
+        watches = {watched.sm: watched.watch} if watched else {}
+        self.sms = [Sm(self.env, machine, self.book, capacity, watches.get(sm)) for sm in sms]
+        self._resident = [0] * len(sms)
         self.residence = 0.0
         self.end = 0.0
 
@@ -58,13 +83,7 @@ class Device:
         cta_class, at = self._queue.pop()
         self._resident[sm] += 1
         started = self.env.now
-        self.sms[sm].start(
-            cta_class.program, self._work(cta_class, at), lambda: self._end(sm, started)
-        )
-
-    @staticmethod
-    def _work(cta_class: CtaClass, at: dict[str, int]) -> dict[str, int]:
-        return {name: at[name] for name in cta_class.env}
+        self.sms[sm].start(cta_class.program, at, lambda: self._end(sm, started))
 
     def _end(self, sm: int, started: float) -> None:
         self.end = self.env.now
@@ -72,7 +91,7 @@ class Device:
         self._resident[sm] -= 1
         if self._queue:
             self._start(sm)
-        elif not self._resident[sm]:
+        elif not self._resident[sm] and not self.cut:
             self._share()
 
     def _share(self) -> None:
@@ -90,6 +109,11 @@ class Device:
         for other in rest:
             first = first.plus(other)
         return first
+
+
+def _all_alike(launch: Launch, busy: int) -> bool:
+    """Return whether all SMs do the same work in step."""
+    return len(launch.classes) == 1 and launch.grid.ctas % busy == 0
 
 
 def simulate_exactly(

@@ -56,6 +56,34 @@ def simulate(
     ``hbm_bytes`` is what the launch moves in all: how long HBM is busy with it says with how many
     SMs an SM shares it (at first with all, then with those that use it at the same time).
     """
+    used, found = _hbm_share(launch, dtype, machine, slots, misses, hbm_bytes)
+    if exact:
+        found = simulate_exactly(launch, dtype, machine, slots, misses, used)
+    end, residence, time = found
+    return LaunchTime(machine.profile.costs.launch_cycles + end, residence, time)
+
+
+def hbm_share(
+    launch: Launch,
+    dtype: str,
+    machine: Machine,
+    slots: int,
+    misses: MissRates,
+    hbm_bytes: float,
+) -> float:
+    """Return the share of the SMs that use HBM at the same moment, as `simulate` finds it."""
+    return _hbm_share(launch, dtype, machine, slots, misses, hbm_bytes)[0]
+
+
+def _hbm_share(
+    launch: Launch,
+    dtype: str,
+    machine: Machine,
+    slots: int,
+    misses: MissRates,
+    hbm_bytes: float,
+) -> tuple[float, tuple[float, float, dict[str, float]]]:
+    """Return the share, and what the fast mode finds with it."""
     launching = machine.profile.costs.launch_cycles
     used, found = 1.0, _fast(launch, dtype, machine, slots, misses, 1.0)
     for _ in range(ROUNDS):
@@ -65,10 +93,7 @@ def simulate(
             break
         used = (aim + used) / 2
         found = _fast(launch, dtype, machine, slots, misses, used)
-    if exact:
-        found = simulate_exactly(launch, dtype, machine, slots, misses, used)
-    end, residence, time = found
-    return LaunchTime(launching + end, residence, time)
+    return used, found
 
 
 def _hbm_shared_with(busy: float) -> float:

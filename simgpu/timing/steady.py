@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import simpy
 
+from simgpu.timing.barrier import check_finished
 from simgpu.timing.book import JobBook
 from simgpu.timing.shorten import FEW, outline, shorten
-from simgpu.timing.sm import Sm, check_finished
+from simgpu.timing.sm import Sm
 
 if TYPE_CHECKING:
     from simgpu.cost.jobs import MissRates

@@ -8,7 +8,7 @@ from simgpu.program.listing import describe
 
 if TYPE_CHECKING:
     from simgpu.cost.jobs import Job
-    from simgpu.program.ops import Op
+    from simgpu.program.ops import Arrive, Op, Wait
     from simgpu.program.tile import Signal
 
 
@@ -53,6 +53,15 @@ class Flight(NamedTuple):
     lane: int = 0
 
 
+class Instant(NamedTuple):
+    """An operation that takes no time: a role's own arrival, or its wait for its own group."""
+
+    cta: int
+    role: str
+    time: float
+    op: Arrive | Wait
+
+
 class Flow(NamedTuple):
     """An arrival that released a waiting role, at ``time`` (cycles).
 
@@ -90,6 +99,7 @@ class Watch:
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.flights: list[Flight] = []
+        self.instants: list[Instant] = []
         self.flows: list[Flow] = []
         self.stays: list[Stay] = []
         self.rates: list[tuple[float, tuple[tuple[Job, float], ...]]] = []

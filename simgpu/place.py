@@ -1,0 +1,148 @@
+"""What every prediction begins with: a schedule recorded, and its launches placed on a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simgpu.cost.registers import estimated_registers
+from simgpu.errors import ScheduleError, UnknownNameError, UnsupportedError, did_you_mean
+from simgpu.hardware.load import load_profile
+from simgpu.hardware.machine import Machine
+from simgpu.hardware.occupancy import occupancy
+from simgpu.program.record import record
+from simgpu.program.verify import check_fit
+from simgpu.read.bound import longest
+from simgpu.read.traffic import traffic
+from simgpu.schedules import make_schedule, schedule_class, schedule_names
+from simgpu.timing.cache import L2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from simgpu.compiled.adjust import CompiledRecording
+    from simgpu.hardware.occupancy import Occupancy
+    from simgpu.hardware.profile import Profile
+    from simgpu.problem import Attention
+    from simgpu.program.program import Launch, Recording, Schedule
+    from simgpu.read.traffic import Traffic
+
+RESOURCES = ("registers", "shared_bytes")
+MIXES = ("analytic", "compiled")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A recording as it runs on a machine, with the resources of each launch."""
+
+    recording: Recording
+    machine: Machine
+    resources: tuple[dict[str, int], ...]
+    given: dict[str, int]
+    compiled: CompiledRecording | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A launch on its machine: what fits on an SM, and what its traffic makes of L2 and HBM."""
+
+    launch: Launch
+    fit: Occupancy
+    registers: int
+    registers_estimated: bool
+    shared: int
+    served: Traffic
+
+
+def prepare(
+    schedule: Schedule | str,
+    problem: Attention,
+    gpu: str | Path | Profile,
+    params: Mapping[str, Any] | None,
+    resources: Mapping[str, int] | None,
+    clock_mhz: float | None,
+    mix: str,
+) -> Case:
+    """Record a schedule for a machine; arguments and errors are those of `simgpu.run`."""
+    made = _schedule(schedule, params)
+    recording = record(made, problem)
+    machine = Machine.from_profile(_profile(gpu), clock_mhz)
+    check_capabilities(recording, machine.profile)
+    compiled = _compiled(made, recording, machine, mix)
+    recording = compiled.recording if compiled else recording
+    found = compiled.resources if compiled else ({},) * len(recording.launches)
+    given = dict(resources or {})
+    return Case(recording, machine, tuple({**x, **given} for x in found), given, compiled)
+
+
+def place(case: Case) -> Iterator[Placed]:
+    """Yield the launches in order, each with L2 as those before have left it."""
+    problem, machine = case.recording.problem, case.machine
+    l2 = L2(machine.profile.memory.l2_effective_bytes)
+    machine.tensor_flops(problem.dtype)
+    for launch, resources in zip(case.recording.launches, case.resources, strict=True):
+        fit, registers, shared = _occupancy(launch, machine, resources)
+        served = traffic(launch, problem, machine, fit.ctas_per_sm, l2)
+        yield Placed(launch, fit, registers, "registers" not in resources, shared, served)
+
+
+def check_capabilities(recording: Recording, profile: Profile) -> None:
+    """Raise UnsupportedError when the GPU lacks what the schedule is made of."""
+    lacking = [name for name in recording.needs if name not in profile.capabilities]
+    if lacking:
+        raise UnsupportedError(
+            f"{recording.name} needs {' and '.join(recording.needs)}; "
+            f"{profile.name} has no {' and no '.join(lacking)}"
+        )
+
+
+def _compiled(
+    schedule: Schedule, recording: Recording, machine: Machine, mix: str
+) -> CompiledRecording | None:
+    """Return the recording as Triton compiles it, or None for the analytic mix."""
+    if mix not in MIXES:
+        raise UnknownNameError("mix", mix, MIXES)
+    if mix == "analytic":
+        return None
+    from simgpu.compiled.adjust import compile_recording
+
+    ours = recording.name in schedule_names()
+    if not ours or not isinstance(schedule, schedule_class(recording.name)):
+        raise UnsupportedError(f"no Triton kernel of {type(schedule).__name__} to compile")
+    return compile_recording(recording, machine)
+
+
+def _schedule(schedule: Schedule | str, params: Mapping[str, Any] | None) -> Schedule:
+    if isinstance(schedule, str):
+        return make_schedule(schedule, params)
+    if params:
+        raise ScheduleError("params go with a schedule's name; an object has its own already")
+    return schedule
+
+
+def _profile(gpu: str | Path | Profile) -> Profile:
+    from simgpu.hardware.profile import Profile as ProfileModel
+
+    return gpu if isinstance(gpu, ProfileModel) else load_profile(gpu)
+
+
+def _occupancy(
+    launch: Launch, machine: Machine, resources: dict[str, int]
+) -> tuple[Occupancy, int, int]:
+    for name in resources:
+        if name not in RESOURCES:
+            raise ScheduleError(f"unknown resource {name!r}{did_you_mean(name, RESOURCES)}")
+    if resources.get("registers", 1) < 1:
+        raise ScheduleError(f"registers is {resources['registers']}: it must be at least 1")
+    profile, program = machine.profile, launch.classes[longest(launch)].program
+    shared = resources.get("shared_bytes", program.shared_bytes)
+    registers = resources.get("registers", 0) or estimated_registers(program, profile)
+    if "shared_bytes" not in resources:
+        check_fit(program, profile.occupancy.smem_per_cta_max_bytes)
+    fit = occupancy(
+        profile, registers_per_thread=registers, shared_bytes=shared, warps=program.warps
+    )
+    if not fit.ctas_per_sm:
+        raise ScheduleError(f"{launch.name} does not fit on {profile.name}: {fit.reason}")
+    return fit, registers, shared
