@@ -5,21 +5,34 @@ What a command needs is imported inside it, so that none pays for another's.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from simgpu.errors import ScheduleError, SimgpuError, did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from simgpu.problem import Attention
+from simgpu.cli_options import (
+    Batch,
+    Causal,
+    Dtype,
+    Gpu,
+    HeadDim,
+    Heads,
+    Json,
+    KvHeads,
+    Name,
+    Params,
+    Seqlen,
+    SeqlenK,
+    Window,
+    make_problem,
+    read_resources,
+    settings,
+    show_result,
+)
+from simgpu.errors import SimgpuError
 
 #: Commands of other modules, loaded when they are called: name → module and function.
 ELSEWHERE = {
@@ -64,20 +77,6 @@ app = typer.Typer(
 profile_app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(profile_app, name="profile", help="One hardware profile.")
 
-Name = Annotated[str, typer.Argument(help="A schedule's name, or a file with one.")]
-Gpu = Annotated[str, typer.Option(help="A profile's name or alias, or a YAML file.")]
-Batch = Annotated[int, typer.Option(help="Batch entries.")]
-Heads = Annotated[int, typer.Option(help="Query heads.")]
-KvHeads = Annotated[int | None, typer.Option(help="K/V heads; as many as query heads if left out.")]
-Seqlen = Annotated[int, typer.Option(help="Queries.")]
-SeqlenK = Annotated[int | None, typer.Option(help="Keys; as many as queries if left out.")]
-HeadDim = Annotated[int, typer.Option(help="Head dimension.")]
-Causal = Annotated[bool, typer.Option("--causal", help="Causal mask.")]
-Window = Annotated[int | None, typer.Option(help="Sliding window of this many keys (causal).")]
-Dtype = Annotated[str, typer.Option(help="fp16, bf16, fp8, fp32 or fp64.")]
-Params = Annotated[list[str] | None, typer.Option("--set", help="key=value of the schedule.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of tables.")]
-
 
 @app.command()
 def run(
@@ -106,7 +105,7 @@ def run(
     """Predict a schedule on a problem and a GPU."""
     from simgpu.front import run as predict
 
-    problem = _problem(
+    problem = make_problem(
         heads,
         kv_heads,
         seqlen,
@@ -123,13 +122,13 @@ def run(
         name,
         problem,
         gpu,
-        params=_settings(params or [], "--set"),
-        resources=_resources(resources),
+        params=settings(params or [], "--set"),
+        resources=read_resources(resources),
         clock_mhz=clock_mhz,
         exact=exact,
         mix=mix,
     )
-    _show(as_json, lambda: str(found), found.to_dict)
+    show_result(as_json, lambda: str(found), found.to_dict)
 
 
 @app.command()
@@ -152,7 +151,7 @@ def show(
     from simgpu.report.lists import program_of_cta
     from simgpu.schedules import make_schedule
 
-    problem = _problem(
+    problem = make_problem(
         heads,
         kv_heads,
         seqlen,
@@ -163,7 +162,7 @@ def show(
         window=window,
         dtype=dtype,
     )
-    recording = record(make_schedule(name, _settings(params or [], "--set")), problem)
+    recording = record(make_schedule(name, settings(params or [], "--set")), problem)
     typer.echo(program_of_cta(recording, cta))
 
 
@@ -177,11 +176,11 @@ def check(name: Name, gpu: Gpu = "h200", params: Params = None, as_json: Json = 
     from simgpu.report import lists
     from simgpu.schedules import make_schedule
 
-    schedule = make_schedule(name, _settings(params or [], "--set"))
+    schedule = make_schedule(name, settings(params or [], "--set"))
     found = list(laws.check(schedule, load_profile(gpu)))
     failed = sum(v.status == "FAIL" for v in found)
     summary = f"{schedule.schedule_name}: {len(found) - failed} passed, {failed} failed"
-    _show(
+    show_result(
         as_json, lambda: f"{lists.verdicts(found)}\n{summary}", lambda: lists.verdicts_data(found)
     )
     if failed:
@@ -195,7 +194,7 @@ def profiles(as_json: Json = False) -> None:
     from simgpu.report import lists
 
     found = [load_profile(name) for name in profile_names()]
-    _show(as_json, lambda: lists.profiles(found), lambda: lists.profiles_data(found))
+    show_result(as_json, lambda: lists.profiles(found), lambda: lists.profiles_data(found))
 
 
 @profile_app.command("show")
@@ -211,7 +210,7 @@ def profile_show(
     from simgpu.report import lists
 
     found = load_profile(name)
-    _show(
+    show_result(
         as_json,
         lambda: lists.profile(found, sources=sources),
         lambda: lists.profile_data(found),
@@ -225,58 +224,7 @@ def schedules(as_json: Json = False) -> None:
     from simgpu.schedules import schedule_class, schedule_names
 
     found = {name: schedule_class(name) for name in schedule_names()}
-    _show(as_json, lambda: lists.schedules(found), lambda: lists.schedules_data(found))
-
-
-def _problem(
-    heads: int, kv_heads: int | None, seqlen: int, seqlen_k: int | None, **others: Any
-) -> Attention:
-    from simgpu.problem import Attention
-
-    return Attention(
-        heads_q=heads,
-        heads_kv=heads if kv_heads is None else kv_heads,
-        seq_q=seqlen,
-        seq_kv=seqlen if seqlen_k is None else seqlen_k,
-        **others,
-    )
-
-
-def _settings(texts: Iterable[str], flag: str) -> dict[str, str]:
-    """Split ``key=value`` texts."""
-    found: dict[str, str] = {}
-    for text in texts:
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip() or not value.strip():
-            raise ScheduleError(f"{flag} {text!r}: write key=value")
-        if key.strip() in found:
-            raise ScheduleError(f"{flag} {text!r}: {key.strip()} is given twice")
-        found[key.strip()] = value.strip()
-    return found
-
-
-def _resources(text: str | None) -> dict[str, int]:
-    """Read ``registers=N,shared_bytes=N``."""
-    from simgpu.place import RESOURCES
-
-    found: dict[str, int] = {}
-    for key, value in _settings(text.split(",") if text else [], "--resources").items():
-        if key not in RESOURCES:
-            raise ScheduleError(f"unknown resource {key!r}{did_you_mean(key, RESOURCES)}")
-        least = 1 if key == "registers" else 0
-        if not value.isdecimal() or int(value) < least:
-            raise ScheduleError(
-                f"--resources {key}={value}: it must be a whole number of at least {least}"
-            )
-        found[key] = int(value)
-    return found
-
-
-def _show(as_json: bool, text: Callable[[], str], data: Callable[[], Any]) -> None:
-    if as_json:
-        typer.echo(json.dumps(data(), indent=2, ensure_ascii=False, allow_nan=False))
-    else:
-        typer.echo(text())
+    show_result(as_json, lambda: lists.schedules(found), lambda: lists.schedules_data(found))
 
 
 def main() -> None:
