@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 KERNELS := kernels and not gpu and not slow and not perf
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test test-kernels test-slow lint types wheel-test perf clean
+.PHONY: setup run test test-kernels test-slow lint docs wheel-test perf clean
 
 $(BIN)/simgpu: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("simgpu needs Python 3.11 or newer; set PYTHON=") if sys.version_info < (3, 11) else None'
@@ -22,6 +22,10 @@ $(VENV)/.lint: $(BIN)/simgpu
 	touch $@
 
 # torch by its exact name: newer ones may be a CUDA build of several GB
+$(VENV)/.docs: $(BIN)/simgpu
+	$(PIP) -e '.[docs]'
+	touch $@
+
 $(VENV)/.kernels: $(VENV)/.test
 	$(PIP) 'torch==2.13.0'
 	$(PIP) -e '.[test,kernels]' 'triton==3.6.0'
@@ -52,6 +56,10 @@ lint: $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -b html -W --keep-going -q -j 2 docs docs/_build/html
+	@echo docs/_build/html/index.html
+
 wheel-test: $(VENV)/.test
 	$(BIN)/python tests/wheel_test.py
 
@@ -59,4 +67,4 @@ perf: $(VENV)/.test
 	$(BIN)/python -m pytest -m perf tests
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist docs/_build *.egg-info

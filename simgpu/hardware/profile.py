@@ -50,10 +50,10 @@ Capability = Literal[
 class Origin(Strict):
     """Where one number comes from."""
 
-    kind: Kind
+    kind: Kind = Field(description="how far to trust it")
     source: str = Field(min_length=3, description="document and table, or the runs")
-    note: str | None = None
-    fitted_on: str | None = None
+    note: str | None = Field(None, description="what surprises")
+    fitted_on: str | None = Field(None, description="the runs, if the kind is fitted")
 
     @model_validator(mode="after")
     def _fit_names_its_runs(self) -> Self:

@@ -1,8 +1,16 @@
-"""Every code block of the tutorial and the guides works, and prints what stands below it.
+"""Every code block of every page works, and prints what stands below it.
 
-Blocks of sh run in a shell, of python as a program; console is not run. `<!-- file NAME -->`
-before a block makes it a file, `<!-- status N -->` says how it ends. The lines of a `text` block
-below must be in the output, with numbers replaced by N: predictions move, words do not.
+Blocks of sh run in a shell, of python as a program, one page in one folder. What a page says of a
+block stands in a line of its own before it:
+
+- "File `NAME`:" makes it a file in that folder;
+- "*Needs `simgpu[EXTRA]`.*" runs it where the extra is installed (kernels: in `make test-kernels`);
+- "*Not run by the tests: REASON.*" is for what needs another machine; there may be few of these;
+- the comment "status N" says how it ends.
+
+The lines of a `text` block must be in the output of the block above, with numbers replaced by N:
+predictions move, words do not. A line "..." stands for some lines. Blocks of console are what a
+newcomer types in a checkout; their make targets and extras must exist.
 """
 
 from __future__ import annotations
@@ -11,6 +19,8 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,24 +29,44 @@ import pytest
 from simgpu.hardware.sections import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    "README.md",
-    "docs/tutorial/first-ten-minutes.md",
-    "docs/guides/add-a-gpu.md",
-    "docs/guides/read-a-report.md",
-]
-BLOCK = re.compile(r"(?:<!-- (\w+) (\S+) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
+    if "_build" not in path.parts
+)
+BLOCK = re.compile(
+    r"(?:^(?:\*Needs `simgpu\[(?P<needs>\w+)\]`\.\*|"
+    r"\*Not run by the tests: (?P<why>[^\n]+)\.\*)\n\n)?"
+    r"(?:^File `(?P<file>[^`]+)`:\n\n)?(?:^<!-- status (?P<status>\d+) -->\n)?"
+    r"^```(?P<language>\w+)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+#: What an extra is recognised by.
+MODULES = {"kernels": "triton", "report": "pandas", "sweep": "joblib"}
+RUN = ("sh", "python")
 
 
 class Block(NamedTuple):
-    mark: str
-    value: str
+    needs: str | None
+    why: str | None
+    file: str | None
+    status: str | None
     language: str
     text: str
 
 
 def blocks(page):
-    return [Block(*m) for m in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [Block(**m.groupdict()) for m in BLOCK.finditer(text)]
+
+
+def cases():
+    """Yield each page with each extra that blocks of it need."""
+    for page in PAGES:
+        runs = [b for b in blocks(page) if b.language in RUN and not b.file and not b.why]
+        for needs in sorted({b.needs or "" for b in runs}):
+            marks = [pytest.mark.kernels] if needs == "kernels" else []
+            yield pytest.param(page, needs or None, id=f"{page} {needs}".strip(), marks=marks)
 
 
 def execute(block, folder):
@@ -55,8 +85,7 @@ def execute(block, folder):
         text=True,
         check=False,
     )
-    expected = int(block.value) if block.mark == "status" else 0
-    assert done.returncode == expected, f"{block.text}\n{done.stdout}{done.stderr}"
+    assert done.returncode == int(block.status or 0), f"{block.text}\n{done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
 
@@ -66,27 +95,66 @@ def shape(line):
     return " ".join(re.sub(r"\d[\d,.]*", "N", line).split())
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_code_blocks_work(page, tmp_path):
-    output = ""
+def check_output(text, output):
+    """Look for each line of ``text`` in the output; cells of a table wrap, so line ends go."""
+    flat = shape(output.replace("\n", " "))
+    for line in text.splitlines():
+        wanted = shape(line).removesuffix("...").rstrip()
+        assert wanted in flat, f"{wanted!r} is not in the output:\n{output}"
+
+
+@pytest.mark.parametrize(("page", "needs"), list(cases()))
+def test_code_blocks_work(page, needs, tmp_path):
+    if needs and not find_spec(MODULES[needs]):
+        pytest.skip(f"needs simgpu[{needs}]")
+    output = None
     for block in blocks(page):
-        if block.mark == "file":
-            (tmp_path / block.value).write_text(block.text, encoding="utf-8")
-        elif block.language in ("sh", "python"):
-            output = execute(block, tmp_path)
-        elif block.language == "text":
-            # cells of a table wrap, so a phrase may be cut by line ends
-            flat = shape(output.replace("\n", " "))
-            for line in filter(None, map(shape, block.text.splitlines())):
-                assert line in flat, f"{line!r} is not in the output:\n{output}"
+        if block.file:
+            path = tmp_path / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+        elif block.language in RUN:
+            mine = block.needs == needs and not block.why
+            output = execute(block, tmp_path) if mine else None
+        elif block.language == "text" and output is not None:
+            check_output(block.text, output)
 
 
 def test_the_check_that_compares_output_can_fail():
-    assert shape(" Elapsed Cycles   cycle  98,765") == shape("Elapsed Cycles cycle 1")
-    assert shape("Elapsed Cycles") not in shape("Elapsed Time 3")
+    check_output(" Elapsed Cycles   cycle  98,765\n...\nWaits ...", "Elapsed Cycles cycle 1 Waits")
+    with pytest.raises(AssertionError, match="Elapsed Time"):
+        check_output("Elapsed Time 3", "Elapsed Cycles cycle 1")
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/background/machine.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("page", PAGES)
+def test_no_block_and_no_remark_about_one_is_overlooked(page):
+    text, found = (ROOT / page).read_text(encoding="utf-8"), blocks(page)
+    assert len(found) == len(re.findall(r"^```\w+$", text, re.MULTILINE))
+    for start, kept in (
+        ("*Needs `simgpu[", [b.needs for b in found]),
+        ("*Not run by", [b.why for b in found]),
+        ("File `", [b.file for b in found]),
+        ("<!-- status", [b.status for b in found]),
+    ):
+        stated = sum(line.startswith(start) for line in text.splitlines())
+        assert stated == sum(value is not None for value in kept), start
+
+
+def test_few_blocks_are_not_run():
+    assert sum(bool(b.why) for page in PAGES for b in blocks(page)) <= 5
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_newcomer_types_exists(page):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = "\n".join(b.text for b in blocks(page) if b.language == "console")
+    for target in re.findall(r"^make ([\w-]+)", text, re.MULTILINE):
+        subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
+    named = re.findall(r"\[([\w,]+)\]\"?$", text, re.MULTILINE)
+    assert {e for some in named for e in some.split(",")} <= set(extras["optional-dependencies"])
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_inside_the_repository_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)", text):
