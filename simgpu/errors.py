@@ -48,6 +48,10 @@ class MissingExtraError(SimgpuError):
         super().__init__(f'{what} is not installed: pip install "simgpu[{extra}]"')
 
 
+class OutputError(SimgpuError):
+    """A file that cannot be written: no such folder, no permission, a folder in its place."""
+
+
 class CompileError(SimgpuError):
     """A kernel that cannot be compiled or read: its file, name, arguments, or the compiler."""
 
