@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 KERNELS := kernels and not gpu and not slow and not perf
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test test-kernels test-slow lint docs wheel-test perf clean
+.PHONY: setup run test test-browser test-kernels test-slow lint docs wheel-test perf clean
 
 $(BIN)/simgpu: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("simgpu needs Python 3.11 or newer; set PYTHON=") if sys.version_info < (3, 11) else None'
@@ -21,11 +21,16 @@ $(VENV)/.lint: $(BIN)/simgpu
 	$(PIP) -e '.[lint]'
 	touch $@
 
-# torch by its exact name: newer ones may be a CUDA build of several GB
+# the driver alone: the browser is the system's chromium
+$(VENV)/.browser: $(VENV)/.test
+	$(PIP) -e '.[test,browser]'
+	touch $@
+
 $(VENV)/.docs: $(BIN)/simgpu
 	$(PIP) -e '.[docs]'
 	touch $@
 
+# torch by its exact name: newer ones may be a CUDA build of several GB
 $(VENV)/.kernels: $(VENV)/.test
 	$(PIP) 'torch==2.13.0'
 	$(PIP) -e '.[test,kernels]' 'triton==3.6.0'
@@ -39,7 +44,10 @@ run: setup
 # BLAS threads of tests that run side by side only wait for each other
 test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto -m "not gpu and not kernels and not slow and not perf" tests
+	$(BIN)/python -m pytest -n auto -m "not gpu and not kernels and not slow and not perf and not browser" tests
+
+test-browser: $(VENV)/.browser
+	$(BIN)/python -m pytest -m browser tests/browser
 
 # The first process interprets kernels, the second compiles them, each file's in one place.
 test-kernels test-slow: export OMP_NUM_THREADS = 1

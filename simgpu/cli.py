@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from simgpu import cli_report
 from simgpu.cli_options import (
     Batch,
     Causal,
@@ -20,6 +21,7 @@ from simgpu.cli_options import (
     Gpu,
     HeadDim,
     Heads,
+    Html,
     Json,
     KvHeads,
     Name,
@@ -100,10 +102,17 @@ def run(
     mix: Annotated[
         str, typer.Option(help="Instructions: analytic, or compiled by Triton for the GPU.")
     ] = "analytic",
+    html: Html = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="No other schedules on the page's roofline.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Predict a schedule on a problem and a GPU."""
     from simgpu.front import run as predict
+
+    if html:
+        cli_report.check_page(html)
 
     problem = make_problem(
         heads,
@@ -128,6 +137,8 @@ def run(
         exact=exact,
         mix=mix,
     )
+    if html:
+        cli_report.write_run(found, gpu, html, alone=alone)
     show_result(as_json, lambda: str(found), found.to_dict)
 
 

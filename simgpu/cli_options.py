@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,6 +28,7 @@ Window = Annotated[int | None, typer.Option(help="Sliding window of this many ke
 Dtype = Annotated[str, typer.Option(help="fp16, bf16, fp8, fp32 or fp64.")]
 Params = Annotated[list[str] | None, typer.Option("--set", help="key=value of the schedule.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of tables.")]
+Html = Annotated[Path | None, typer.Option(help="Write a page: one self-contained HTML file.")]
 
 
 def make_problem(

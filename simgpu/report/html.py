@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.errors import MissingExtraError
 from simgpu.report import bars
-
 from simgpu.report.outline import outline
 from simgpu.report.remedies import compulsory_bytes
 from simgpu.report.roofline import roofline

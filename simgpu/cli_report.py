@@ -1,0 +1,56 @@
+"""Pages that commands write, and the commands whose results are pages."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from simgpu.result.run import Run
+
+
+def check_page(path: Path) -> None:
+    """Raise what would keep a page from being written, before time is spent on predictions."""
+    from simgpu.report.html import environment
+    from simgpu.report.output import check_writable
+
+    environment()
+    check_writable(path)
+
+
+@contextmanager
+def progress(length: int, label: str) -> Iterator[Callable[[], None]]:
+    """Show a progress bar on a terminal; yields what moves it by one step."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    with typer.progressbar(length=length, label=label, file=sys.stderr) as bar:
+        yield lambda: bar.update(1)
+
+
+def wrote(path: Path) -> None:
+    """Say what was written and how large it is."""
+    typer.echo(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)", err=True)
+
+
+def write_run(run: Run, gpu: str, path: Path, *, alone: bool) -> None:
+    """Write the page of a run; unless ``alone``, other schedules are predicted to stand beside."""
+    from simgpu.hardware.load import load_profile
+    from simgpu.report.html import run_page
+    from simgpu.report.output import write_text
+    from simgpu.report.roofline import OTHERS, others
+
+    profile = load_profile(gpu)
+    if alone:
+        found, missing = [], {}
+    else:
+        with progress(len(OTHERS), "other schedules") as step:
+            found, missing = others(run, profile, lambda name: step())
+    write_text(path, run_page(run, profile, found, missing))
+    wrote(path)

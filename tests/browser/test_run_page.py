@@ -1,0 +1,53 @@
+"""The page of a run in a browser."""
+
+from __future__ import annotations
+
+import pytest
+
+import simgpu
+from simgpu.hardware.load import load_profile
+from simgpu.report.html import run_page
+from simgpu.report.roofline import others
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    profile = load_profile("h100")
+    problem = simgpu.Attention(batch=1, heads_q=8, seq_q=1024, head_dim=128)
+    run = simgpu.run("fa3", problem, profile)
+    found = tmp_path_factory.mktemp("page") / "run.html"
+    found.write_text(run_page(run, profile, *others(run, profile)), encoding="utf-8")
+    return found
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (375, "light")])
+def test_it_loads_without_a_word_and_fits_its_window(visit, path, width, scheme):
+    with visit(path, width, scheme) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert page.evaluate("document.documentElement.dataset.theme") == scheme
+        names = page.locator("#roofline text").all_text_contents()
+        assert {"fa1", "fa2", "fa3", "standard"} <= {name.split()[0] for name in names}
+
+
+def test_the_theme_changes_by_keyboard_and_pictures_follow(visit, path):
+    with visit(path) as page:
+        before = page.locator("#roofline circle").first.get_attribute("fill")
+        page.locator("#theme").focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        assert page.locator("#roofline circle").first.get_attribute("fill") != before
+
+
+def test_what_can_be_operated_has_a_name_and_takes_the_focus(visit, path):
+    with visit(path) as page:
+        for each in page.locator("button, a, summary, [tabindex='0']").all():
+            name = each.get_attribute("aria-label") or each.text_content()
+            assert name.strip()
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        summary = page.locator("#light summary")
+        summary.focus()
+        page.keyboard.press("Enter")
+        assert page.locator("#light table.plain").is_visible()

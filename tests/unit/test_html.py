@@ -1,0 +1,162 @@
+"""Pages: one file that loads nothing, with the text report's sentences and its own numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+
+import simgpu
+from simgpu.errors import MissingExtraError, OutputError
+from simgpu.hardware.load import load_profile
+from simgpu.report.html import run_page
+from simgpu.report.outline import outline
+from simgpu.report.output import check_writable, write_text
+from simgpu.report.roofline import others, roofline
+
+pytest.importorskip("jinja2", reason="pages need jinja2 (the report extra)")
+
+PROBLEM = simgpu.Attention(batch=1, heads_q=4, seq_q=512, head_dim=64)
+VOID = {"meta", "link", "input", "br", "col", "hr", "img"}
+
+
+class Page(HTMLParser):
+    """Ids, links, loaded addresses and texts of a page; fails on tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.loads, self.data = [], [], [], [], {}
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        if tag not in VOID:
+            self.open.append((tag, found.get("id")))
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [found["href"]] if tag == "a" else []
+        self.loads += [v for k, v in attrs if k == "src" or (k == "href" and tag != "a")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        tag, name = self.open[-1] if self.open else ("", None)
+        if tag == "script" and name:
+            self.data[name] = json.loads(data)
+        elif tag not in ("script", "style"):
+            self.words += data
+
+
+@pytest.fixture(scope="module")
+def run():
+    return simgpu.run("fa3", PROBLEM, "h100")
+
+
+@pytest.fixture(scope="module")
+def text(run):
+    profile = load_profile("h100")
+    beside, missing = others(run, profile)
+    return run_page(run, profile, beside, missing)
+
+
+def squeezed(words):
+    return " ".join(words.split())
+
+
+def check_whole(text):
+    """A page is well-formed, links lead somewhere inside it, and nothing is loaded."""
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+    assert page.loads == ["data:,"]
+    assert set(re.findall(r"https?://[^\s\"'<>]*", text)) <= {"http://www.w3.org/2000/svg"}
+    return page
+
+
+def test_a_page_is_whole_and_says_what_the_text_report_says(run, text):
+    words = squeezed(check_whole(text).words)
+    found = outline(run)
+    for said in (*found.headline, *(s.said for s in found.sections), found.provenance):
+        assert squeezed(said) in words
+    for title in (s.title for s in found.sections):
+        assert title in words
+
+
+def test_several_launches_have_a_column_each():
+    run = simgpu.run("standard", PROBLEM, "a100")
+    page = check_whole(run_page(run, load_profile("a100")))
+    for launch in run.launches:
+        assert f"{100 * launch.bounds['hbm'] / launch.cycles:.1f} % · " in page.words
+
+
+def test_every_number_of_the_profile_is_there_assumed_ones_first(text):
+    words = squeezed(Page(text).words)
+    places = [words.index(row.path) for row in load_profile("h100").sources()]
+    assert len(places) > 50
+    assert places == sorted(places)
+
+
+def test_a_point_is_as_far_under_a_roof_as_its_level_is_idle(run, text):
+    found = Page(text).data["roofline-data"]
+    assert [p["name"] for p in found["points"]] == ["fa3", "standard", "fa1", "fa2"]
+    for point in found["points"]:
+        for level, rate in found["roofs_tb_per_s"].items():
+            roof = point["intensity"][level] * rate
+            assert point["tflops"] / roof == pytest.approx(point["use"][level], rel=1e-6)
+    assert found["points"][0]["tflops"] == pytest.approx(run.tflops)
+    # 4096 FLOP a clock on 132 SMs at 1830 MHz
+    assert found["peak_tflops"] == pytest.approx(989, abs=1)
+
+
+def test_a_schedule_that_the_gpu_cannot_run_is_named_with_the_reason():
+    profile = load_profile("a100")
+    run = simgpu.run("fa2", PROBLEM, profile)
+    found, missing = others(run, profile)
+    assert [r.schedule for r in found] == ["standard", "fa1"]
+    assert "no tma and no wgmma" in missing["fa3"]
+    assert missing["fa3"] in unescape(run_page(run, profile, found, missing))
+
+
+def test_text_from_outside_cannot_become_markup(run):
+    bad = replace(run, schedule="</script><script>alert(1)</script>")
+    text = run_page(bad, load_profile("h100"))
+    assert "<script>alert" not in text
+    check_whole(text)
+
+
+def test_the_same_run_gives_the_same_bytes_quickly(run, text):
+    profile = load_profile("h100")
+    beside, missing = others(run, profile)
+    start = time.perf_counter()
+    again = run_page(run, profile, beside, missing)
+    assert time.perf_counter() - start < 2
+    assert again == text
+    assert len(text.encode()) < 3e6
+    assert roofline(profile, run.clock_mhz, [run]).points[0].name == "fa3"
+
+
+def test_a_path_that_cannot_be_written_is_one_line(tmp_path):
+    for path in (tmp_path, tmp_path / "no" / "run.html"):
+        for attempt in (check_writable, lambda p: write_text(p, "x")):
+            with pytest.raises(OutputError, match=r"^cannot write .*: .*; give a file in a folder"):
+                attempt(path)
+    check_writable(tmp_path / "new.html")
+    assert not (tmp_path / "new.html").exists()
+    (tmp_path / "old.html").write_text("kept", encoding="utf-8")
+    check_writable(tmp_path / "old.html")
+    assert (tmp_path / "old.html").read_text(encoding="utf-8") == "kept"
+
+
+def test_without_jinja2_one_line_says_what_to_install(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "simgpu\[report\]"'):
+        run_page(run, load_profile("h100"))
