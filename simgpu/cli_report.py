@@ -47,9 +47,9 @@ def write_run(run: Run, gpu: str, path: Path, *, alone: bool) -> None:
     from simgpu.report.roofline import OTHERS, others
 
     profile = load_profile(gpu)
-    if alone:
-        found, missing = [], {}
-    else:
+    found: list[Run] = []
+    missing: dict[str, str] = {}
+    if not alone:
         with progress(len(OTHERS), "other schedules") as step:
             found, missing = others(run, profile, lambda name: step())
     write_text(path, run_page(run, profile, found, missing))

@@ -22,6 +22,7 @@ settings.load_profile("gate")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+    parser.addoption("--screenshots", help="a folder to keep pictures of pages in")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from simgpu.report import bars
 from simgpu.report.outline import outline
 from simgpu.report.remedies import compulsory_bytes
 from simgpu.report.roofline import roofline
-from simgpu.report.words import STALLS, UNITS, amount, percent, sentence
+from simgpu.report.words import COMPUTE, MEMORY, STALLS, UNITS, amount, percent, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,8 +101,8 @@ def _bars(run: Run, found: Outline) -> dict[str, list[bars.Bar]]:
     used = bars.utilization(columns)
     return {
         "bounds": bars.bounds(columns),
-        "compute": [b for b in used if b.key in bars.COMPUTE],
-        "memory": [b for b in used if b.key in bars.MEMORY],
+        "compute": [b for b in used if b.key in COMPUTE],
+        "memory": [b for b in used if b.key in MEMORY],
         "traffic": bars.traffic(columns, run.problem),
         "limits": bars.limits(columns),
         "stalls": bars.stalls(columns),

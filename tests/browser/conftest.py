@@ -19,8 +19,9 @@ FLAGS = [
 ]
 
 
-def pytest_addoption(parser):
-    parser.addoption("--screenshots", help="a folder to keep pictures of the pages in")
+def asks(url):
+    """Whether an address is anything but the page itself and what it carries."""
+    return not url.startswith(("file:", "data:"))
 
 
 @pytest.fixture(scope="session")
@@ -48,10 +49,7 @@ def visit(browser, request):
         trouble = []
         page.on("console", lambda message: trouble.append(message.text))
         page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on(
-            "request",
-            lambda r: None if r.url.startswith(("file:", "data:")) else trouble.append(r.url),
-        )
+        page.on("request", lambda r: trouble.append(r.url) if asks(r.url) else None)
         page.goto(Path(path).as_uri())
         yield page
         picture = page.screenshot(full_page=True)

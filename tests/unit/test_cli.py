@@ -106,6 +106,16 @@ def test_every_flag_reaches_the_problem_and_the_schedule():
     assert data(*RUN, "--causal")["problem"]["mask"] == "causal"
 
 
+def test_run_writes_a_page_beside_the_report(tmp_path):
+    path = tmp_path / "run.html"
+    done = call(*RUN, "--html", str(path), "--alone")
+    assert done.stdout == call(*RUN).stdout
+    assert done.stderr.startswith(f"wrote {path} (")
+    assert "<title>fa2 on NVIDIA H200" in path.read_text(encoding="utf-8")
+    missing = tmp_path / "no" / "run.html"
+    assert complaint(*RUN, "--html", str(missing)).startswith(f"cannot write {missing}: no such")
+
+
 def test_show_lists_the_program_of_one_cta_in_launch_order():
     text = call("show", "fa2", *SIZES, "--cta", "3", "--causal").stdout
     assert text.startswith("fa2: CTA 3 (m 1, head 1, batch 0)\n")
