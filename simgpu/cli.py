@@ -98,6 +98,9 @@ def run(
         str | None, typer.Option(help="What a compiler found: registers=N,shared_bytes=N.")
     ] = None,
     clock_mhz: Annotated[float | None, typer.Option(help="SM clock.")] = None,
+    clock: Annotated[
+        str, typer.Option(help="Without --clock-mhz: by the board's power limit, or sustained.")
+    ] = "board",
     exact: Annotated[bool, typer.Option("--exact", help="Simulate every CTA.")] = False,
     mix: Annotated[
         str, typer.Option(help="Instructions: analytic, or compiled by Triton for the GPU.")
@@ -134,6 +137,7 @@ def run(
         params=settings(params or [], "--set"),
         resources=read_resources(resources),
         clock_mhz=clock_mhz,
+        clock=clock,
         exact=exact,
         mix=mix,
     )

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from simgpu.errors import SimgpuError
-from simgpu.hardware.machine import HBM, ISSUE, REPORTED_UNITS, TENSOR
+from simgpu.errors import SimgpuError, UnknownNameError
+from simgpu.hardware.machine import HBM, ISSUE, REPORTED_UNITS, TENSOR, Machine
 from simgpu.place import place, prepare
 from simgpu.read.bound import bound, longest
 from simgpu.result.run import STALLS, LaunchResult, Run
+from simgpu.timing.clock import Activity, board_clock
 from simgpu.timing.follow import follow
-from simgpu.timing.simulate import hbm_share, simulate
+from simgpu.timing.simulate import SELDOM, hbm_share, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from simgpu.hardware.machine import Machine
     from simgpu.hardware.profile import Profile
     from simgpu.place import Case, Placed
     from simgpu.problem import Attention
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from simgpu.read.traffic import Traffic
     from simgpu.timing.simulate import LaunchTime
     from simgpu.timing.timeline import Timeline
+
+#: Where the clock comes from when none is given.
+CLOCKS = ("board", "sustained")
 
 
 def run(
@@ -36,6 +40,7 @@ def run(
     params: Mapping[str, Any] | None = None,
     resources: Mapping[str, int] | None = None,
     clock_mhz: float | None = None,
+    clock: str = "board",
     exact: bool = False,
     mix: str = "analytic",
 ) -> Run:
@@ -43,14 +48,19 @@ def run(
 
     ``schedule`` is an object or a name with ``params``; ``gpu`` a profile, its name or a YAML file.
     ``resources`` gives what a compiler found ("registers" a thread, "shared_bytes" a CTA) in place
-    of estimates. ``exact`` simulates every CTA on every SM. ``mix`` "compiled" takes instructions
-    and resources from the schedule's kernel, compiled by Triton for this GPU. Raises SimgpuError
+    of estimates. ``clock_mhz`` fixes the clock; else ``clock`` "board" is the one at which power
+    meets its limit (the sustained one where the profile has no energies), "sustained" the
+    profile's. ``exact`` simulates every CTA on every SM. ``mix`` "compiled" takes instructions and
+    resources from the schedule's kernel, compiled by Triton for this GPU. Raises SimgpuError
     for anything that cannot be: an unknown name, a tile that does not fit, a dtype without a rate.
     """
+    if clock not in CLOCKS:
+        raise UnknownNameError("clock", clock, CLOCKS)
     case = prepare(schedule, problem, gpu, params, resources, clock_mhz, mix)
-    launches = tuple(_run_launch(placed, case, exact) for placed in place(case))
-    launches = (*launches[:-1], _less_residue(launches[-1], case.machine))
-    return _result(case, launches, exact)
+    found = _result(case, _launches(case, exact), exact)
+    if clock_mhz is not None or clock == "sustained" or case.machine.profile.energy is None:
+        return found
+    return _at_board_clock(case, found, exact)
 
 
 def timeline(
@@ -84,6 +94,41 @@ def timeline(
     misses, hbm_bytes = placed.served.misses, placed.served.demand[HBM]
     used = hbm_share(*args, misses, hbm_bytes)
     return follow(*args, misses, used, sm=sm, waves=waves, schedule=case.recording.name)
+
+
+def _launches(case: Case, exact: bool) -> tuple[LaunchResult, ...]:
+    launches = tuple(_run_launch(placed, case, exact) for placed in place(case))
+    return (*launches[:-1], _less_residue(launches[-1], case.machine))
+
+
+def _at_board_clock(case: Case, found: Run, exact: bool) -> Run:
+    """Return ``found`` at the clock that its activity allows.
+
+    Cycles do not depend on the clock but for HBM, whose bytes a cycle do: where a launch waits for
+    HBM, cycles are predicted again.
+    """
+    clock = board_clock(case.machine.profile, activity(found))
+    at_clock = replace(case, machine=Machine.from_profile(case.machine.profile, clock))
+    waits = any(launch.utilization["hbm"] >= SELDOM for launch in found.launches)
+    launches = _launches(at_clock, exact) if waits else found.launches
+    return _result(at_clock, launches, exact, "board")
+
+
+def activity(found: Run, cycles: float | None = None) -> Activity:
+    """Return what a run does, from which its clock follows; in ``cycles`` instead of its own."""
+    sms = found.provenance["sms"]
+    own = found.cycles
+    working = sum(
+        min(1.0, math.prod(x.grid.values()) / sms) * x.cycles / own for x in found.launches
+    )
+    return Activity(
+        cycles=own if cycles is None else cycles,
+        tensor_flops=sum(x.work.flops_tensor for x in found.launches),
+        instructions=sum(x.mix.total for x in found.launches),
+        l2_bytes=sum(x.work.global_read_bytes for x in found.launches),
+        hbm_bytes=sum(x.hbm_read_bytes + x.hbm_write_bytes for x in found.launches),
+        working_sms=working,
+    )
 
 
 def _less_residue(last: LaunchResult, machine: Machine) -> LaunchResult:
@@ -152,7 +197,9 @@ def _stalls(time: LaunchTime, launch: Launch, machine: Machine, slots: int) -> d
     return {reason: spent[reason] / total for reason in STALLS}
 
 
-def _result(case: Case, launches: tuple[LaunchResult, ...], exact: bool) -> Run:
+def _result(
+    case: Case, launches: tuple[LaunchResult, ...], exact: bool, clock: str | None = None
+) -> Run:
     profile, compiled = case.machine.profile, case.compiled
     kinds: dict[str, int] = {}
     for row in profile.sources():
@@ -163,7 +210,7 @@ def _result(case: Case, launches: tuple[LaunchResult, ...], exact: bool) -> Run:
         "mode": "exact" if exact else "fast",
         "resources": case.given,
         "sms": case.machine.sms,
-        "clock": "sustained" if sustained else "given",
+        "clock": clock or ("sustained" if sustained else "given"),
         **(compiled.provenance if compiled else {}),
     }
     return Run(

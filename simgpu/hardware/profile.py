@@ -21,6 +21,7 @@ from simgpu.hardware.sections import (
     SECTIONS,
     Costs,
     Device,
+    Energy,
     Memory,
     OccupancyLimits,
     Power,
@@ -91,6 +92,7 @@ class Profile(Strict):
     memory: Memory
     costs: Costs
     power: Power | None = None
+    energy: Energy | None = None
     origins: dict[str, Origin]
 
     @model_validator(mode="before")

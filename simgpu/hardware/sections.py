@@ -124,6 +124,22 @@ class Power(Strict):
     limit_watts: float = number("board power limit", most=1e5)
 
 
+class Energy(Strict):
+    """From which the clock follows that the board sustains: energies at one clock, on random data.
+
+    The energies of instructions, FLOP and L2 bytes stand for all that goes with them.
+    """
+
+    loaded_mhz: float = number("highest SM clock with work on all SMs", most=5000)
+    reference_mhz: float = number("SM clock at which the energies hold", most=5000)
+    voltage_slope: float = number("relative voltage a relative clock", most=2, least=0)
+    working_watts: float = number("board with work, before what it does", most=1e5)
+    tensor_pj_per_flop: float = number("picojoules a tensor FLOP", most=1e3, least=0)
+    instruction_pj: float = number("picojoules a warp instruction", most=1e6, least=0)
+    l2_pj_per_byte: float = number("picojoules a byte from L2 to an SM", most=1e4, least=0)
+    hbm_pj_per_byte: float = number("picojoules a byte of HBM", most=1e4, least=0)
+
+
 SECTIONS: dict[str, type[Strict]] = {
     "device": Device,
     "occupancy": OccupancyLimits,
@@ -131,4 +147,5 @@ SECTIONS: dict[str, type[Strict]] = {
     "memory": Memory,
     "costs": Costs,
     "power": Power,
+    "energy": Energy,
 }

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.cost.registers import estimated_registers
 from simgpu.errors import SimgpuError
-from simgpu.front import run
+from simgpu.front import activity, run
 from simgpu.hardware.load import load_profile
 from simgpu.program.record import record
 from simgpu.read.bound import longest
 from simgpu.schedules import make_schedule
-from simgpu.validation.replay import COUNTERS, SPILLS
+from simgpu.timing.clock import board_clock
+from simgpu.units import cycles_to_us
+from simgpu.validation.replay import COUNTERS, LOOP, SPILLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -78,9 +80,10 @@ def compare(
                 gpu or m.gpu,
                 params=m.params,
                 resources=m.resources,
-                clock_mhz=m.clock_mhz,
+                clock_mhz=m.counter_clock_mhz,
             )
-            compared.append(Compared(m, {**metrics(result), **_registers(m, gpu or m.gpu)}))
+            found = {**metrics(result), **_registers(m, gpu or m.gpu), **_loop(m, result, gpu)}
+            compared.append(Compared(m, found))
         except SimgpuError as error:
             compared.append(Compared(m, {}, str(error)))
         if progress:
@@ -110,6 +113,22 @@ def _registers(m: Measured, gpu: str | Profile) -> dict[str, float]:
     return {"registers": float(estimated_registers(program, profile))}
 
 
+def _loop(m: Measured, result: Run, gpu: str | Profile | None) -> dict[str, float]:
+    """Return what is predicted of the warm loop where it was measured and the clock can be.
+
+    The clock is the one that follows from the cycles that were measured, so that its error is its
+    own; the time is all our own.
+    """
+    source = gpu or m.gpu
+    profile = load_profile(source) if isinstance(source, str) else source
+    cycles = m.counters.get("loop_cycles")
+    if cycles is None or profile.energy is None:
+        return {}
+    own = board_clock(profile, activity(result))
+    given = board_clock(profile, activity(result, cycles))
+    return {"clock_mhz": given, "time_us": cycles_to_us(result.cycles, own)}
+
+
 def regime(c: Compared) -> str:
     """Return the kind of run that a comparison belongs to."""
     m = c.measured
@@ -119,9 +138,9 @@ def regime(c: Compared) -> str:
 
 
 def table(compared: Sequence[Compared], by: Callable[[Compared], str] = regime) -> list[ErrorRow]:
-    """Return one row a metric and regime, metrics in the order of ``COUNTERS``."""
+    """Return one row a metric and regime, metrics in the order of ``COUNTERS``, then the loop."""
     rows = []
-    for metric in COUNTERS:
+    for metric in (*COUNTERS, *LOOP):
         groups: dict[str, list[tuple[float, str]]] = {}
         for c in compared:
             error = c.error(metric)

@@ -38,6 +38,9 @@ COUNTERS = {
 }
 SECTOR_BYTES = 32
 
+#: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.
+LOOP = ("time_us", "loop_cycles", "clock_mhz")
+
 #: What a measured kernel does that its parameters do not say: our FA1 in Triton splits rows over
 #: its warps, and begins in registers; our FA3 in Gluon has two consumers and P in registers.
 AS_MEASURED: dict[str, dict[str, Any]] = {
@@ -50,8 +53,8 @@ AS_MEASURED: dict[str, dict[str, Any]] = {
 class Measured:
     """One measured run of a kernel that one of our schedules describes.
 
-    ``counters`` are summed over launches, by the keys of ``COUNTERS``; ``registers`` and ``shared``
-    bytes are the compiler's, for a single launch.
+    ``counters`` are summed over launches, by the keys of ``COUNTERS`` and ``LOOP``; ``registers``
+    and ``shared`` bytes are the compiler's, for a single launch.
     """
 
     set: str
@@ -65,7 +68,7 @@ class Measured:
     counters: dict[str, float] = field(hash=False)
 
     @property
-    def clock_mhz(self) -> float | None:
+    def counter_clock_mhz(self) -> float | None:
         """The SM clock while the counters were taken: HBM's share of a cycle depends on it."""
         seconds = self.counters.get("seconds")
         return self.counters["cycles"] / seconds / 1e6 if seconds else None
@@ -110,7 +113,7 @@ def from_records(path: Path, gpu: str) -> Iterator[Measured]:
         if record.status == "ok" and record.kernel.name in ("fa2", "fa1", "fa3", "standard"):
             counters = _summed(record)
             if counters:
-                yield _from_record(record, counters, gpu, path.stem)
+                yield _from_record(record, {**counters, **_loop(record)}, gpu, path.stem)
 
 
 def _from_record(
@@ -139,6 +142,13 @@ def _from_record(
         max([k.spills or 0, *(x.spills or 0 for x in record.launches)]),
         counters,
     )
+
+
+def _loop(record: Measurement) -> dict[str, float]:
+    time, clocks = record.time, record.sm_clocks
+    if time is None or clocks is None or time.cycles is None:
+        return {}
+    return dict(zip(LOOP, (time.median_us, time.cycles, clocks.high), strict=True))
 
 
 def _summed(record: Measurement) -> dict[str, float]:

@@ -37,11 +37,14 @@ def sample():
         ("fma", 0.03, 0.15),
         ("instructions", 0.08, 0.30),
         ("ctas_per_sm", 0.0, 0.0),
+        ("clock_mhz", 0.02, 0.10),
     ],
 )
 def test_errors_stay_where_they_are(metric, mean, worst):
-    errors = [abs(c.error(metric)) for c in sample()]
-    table = "\n".join(f"{c.error(metric):+.3f} {c.measured.label}" for c in sample())
+    known = [(e, c.measured.label) for c in sample() if (e := c.error(metric)) is not None]
+    assert len(known) > 20
+    errors = [abs(e) for e, _ in known]
+    table = "\n".join(f"{e:+.3f} {label}" for e, label in known)
     assert fmean(errors) <= mean, table
     assert max(errors) <= worst, table
 

@@ -130,8 +130,9 @@ def test_time_is_cycles_over_the_clock_and_flops_are_the_conventional_ones():
     assert run.to_dict()["predicted"]["tflops"] == pytest.approx(flops / run.time_us * 1e-6)
 
 
-def test_the_clock_is_the_sustained_one_unless_given():
-    assert simgpu.run("fa2", SMALL, "h200").clock_mhz == (load_profile("h200").device.sustained_mhz)
+def test_the_sustained_clock_is_the_profiles():
+    run = simgpu.run("fa2", SMALL, "h200", clock="sustained")
+    assert run.clock_mhz == load_profile("h200").device.sustained_mhz
 
 
 def test_resources_take_the_place_of_estimates():

@@ -77,7 +77,7 @@ def test_every_number_has_kind_and_source(name):
         f"{section}.{field}"
         for section, model in SECTIONS.items()
         for field in model.model_fields
-        if getattr(getattr(profile, section), field) is not None
+        if getattr(getattr(profile, section), field, None) is not None
     }
     assert {row.path for row in rows} == paths == set(profile.origins)
     assert all(row.kind in KINDS and len(row.source) > 8 and row.meaning for row in rows)
