@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, get_args
 
 from sphinx.util.docutils import SphinxDirective
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
     from docutils import nodes
     from sphinx.application import Sphinx
 
+#: Modules without a reference: a command, and what runs in processes of their own with torch.
+OUTSIDE = {
+    "simgpu.compiled.command",
+    "simgpu.compiled.standin",
+    "simgpu.compiled.worker",
+    *(f"simgpu.validation.measure_{name}" for name in ("cases", "child", "peers", "time")),
+}
 RUN_SCHEMA = Path(__file__).parents[1] / "reference" / "run.schema.json"
 
 
@@ -84,20 +93,31 @@ def commands() -> Iterator[str]:
     yield done.stdout.partition("\n")[2].replace("```console\n$ ", "```text\n")
 
 
-class Generated(SphinxDirective):
-    """``{generated} NAME``: the Markdown that one of the functions above makes."""
+def modules(package: str = "") -> Iterator[str]:
+    """Yield Markdown: each module of a package of simgpu (or beside its packages) in turn."""
+    root = files("simgpu") / package if package else files("simgpu")
+    prefix = f"simgpu.{package}." if package else "simgpu."
+    for found in sorted(iter_modules([str(root)]), key=lambda m: m.name):
+        name = prefix + found.name
+        if not found.ispkg and name not in OUTSIDE:
+            yield f"\n## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n"
 
-    required_arguments = 1
+
+class Generated(SphinxDirective):
+    """``{generated} NAME ARGUMENT``: the Markdown that one of the functions above makes."""
+
+    required_arguments, optional_arguments = 1, 1
     sources = {  # noqa: RUF012 - docutils reads class attributes
         "capabilities-and-kinds": capabilities_and_kinds,
         "profile-numbers": profile_numbers,
         "run-fields": run_fields,
         "commands": commands,
+        "modules": modules,
     }
 
     def run(self) -> list[nodes.Node]:
         """Parse the Markdown in place."""
-        text = "\n".join(self.sources[self.arguments[0]]())
+        text = "\n".join(self.sources[self.arguments[0]](*self.arguments[1:]))
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
