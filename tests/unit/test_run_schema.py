@@ -35,6 +35,13 @@ def test_runs_of_every_schedule(schedule):
     validate(simgpu.run(schedule, WINDOW, "h100"))
 
 
+@pytest.mark.parametrize("clock", ["board", "sustained"])
+def test_both_clocks(clock):
+    run = simgpu.run("fa2", SMALL, "h200", clock=clock)
+    assert run.provenance["clock"] == clock
+    validate(run)
+
+
 def test_a_run_with_everything_given():
     resources = {"registers": 200, "shared_bytes": 65536}
     given = simgpu.run("fa2", SMALL, "a100", resources=resources, clock_mhz=1000, exact=True)
