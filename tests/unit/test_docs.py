@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 from simgpu.hardware.sections import SECTIONS
 
@@ -138,6 +139,19 @@ def test_no_block_and_no_remark_about_one_is_overlooked(page):
     ):
         stated = sum(line.startswith(start) for line in text.splitlines())
         assert stated == sum(value is not None for value in kept), start
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_workflow_runs_is_run_on_its_page(page):
+    found = blocks(page)
+    for block in found:
+        if block.file and ".github/workflows" in block.file:
+            jobs = yaml.safe_load(block.text)["jobs"].values()
+            steps = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+            own = [step for step in steps if not step.startswith("pip install")]
+            assert own
+            run_here = [line for b in found if b.language == "sh" for line in b.text.splitlines()]
+            assert set(own) <= set(run_here)
 
 
 def test_few_blocks_are_not_run():
