@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from simgpu.errors import ScheduleError
 from simgpu.program.builder import Cta
 from simgpu.program.ops import Copy, Repeat
 from simgpu.program.program import CtaClass, Grid, Launch, LaunchSpec, Recording
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from simgpu.problem import Attention
     from simgpu.program.ops import Step
     from simgpu.program.program import Point, Schedule, TileProgram
+    from simgpu.tensor import Tensor
 
 
 def schedule(name: str) -> Callable[[type[Any]], type[Any]]:
@@ -55,8 +57,25 @@ def record(schedule: Schedule, problem: Attention) -> Recording:
     """
     schedule = schedule.resolve(problem)
     launches = tuple(_record_launch(spec, problem) for spec in schedule.launches(problem))
+    _check_names(launches)
     params = dataclasses.asdict(schedule)  # type: ignore[call-overload]
     return Recording(schedule.schedule_name, params, problem, launches, schedule.needs)
+
+
+def _check_names(launches: tuple[Launch, ...]) -> None:
+    """Refuse two tensors of one name, such as a scratch tensor called O."""
+    known: dict[str, Tensor] = {}
+    for launch in launches:
+        for cta_class in launch.classes:
+            for tile in (t for role in cta_class.program.roles for t in _tiles(role.body)):
+                tensor = known.setdefault(tile.tensor.name, tile.tensor)
+                if tensor != tile.tensor:
+                    kinds = " and ".join(
+                        f"{t.rows}×{t.cols} {t.dtype} ({t.kind})" for t in (tensor, tile.tensor)
+                    )
+                    raise ScheduleError(
+                        f"two tensors are called {tensor.name!r}: {kinds}; rename one"
+                    )
 
 
 def _record_launch(spec: LaunchSpec, problem: Attention) -> Launch:

@@ -48,10 +48,20 @@ def same_barrier(cta, w):
     cta.mbarrier("turn")
 
 
+def same_tensor(cta, w):
+    o = cta.regs("o", (16, 16), "fp32")
+    w.copy(P.scratch("O", 16, 16, "fp32").tile(0, 16), o)
+    w.copy(o, P.o.tile(0, 16))
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         (None, "the schedule recorded no role"),
+        (
+            same_tensor,
+            "two tensors are called 'O': 16×16 fp32 (scratch) and 100×16 fp16 (output); rename one",
+        ),
         (twice, "buffer 'q' is declared twice"),
         (same_barrier, "barrier 'turn' is declared twice"),
         (unequal, "mma a·b: inner sides 32 and 16 differ"),
