@@ -15,9 +15,8 @@ version = release = simgpu.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "generated"]
 exclude_patterns = ["_build", "_ext"]
-# deeper first headings of included pages; types that only checkers import, with names met twice;
-# globs for pages to come
-suppress_warnings = ["myst.header", "ref.python", "toc.empty_glob"]
+# deeper first headings of included pages; types that only checkers import, with names met twice
+suppress_warnings = ["myst.header", "ref.python"]
 html_theme = "furo"
 html_title = "simgpu"
 
