@@ -53,9 +53,10 @@ class TileMask:
 class Attention:
     """Softmax(Q·Kᵀ·scale)·V for (batch, heads, seq, head_dim) tensors; GQA when heads differ.
 
-    Masks: none; ``causal``, aligned to the bottom right corner when the lengths differ (as
-    FlashAttention 2.1 and later do); ``window`` = w, causal and at most the w latest keys.
-    Raises ProblemError for lengths, heads or dtypes that make no problem.
+    ``seq_q`` queries and ``seq_kv`` keys a head, ``heads_q`` a multiple of ``heads_kv``; ``dtype``
+    of Q, K and V is fp8, fp16, bf16, fp32 or fp64. Masks: none; ``causal``, aligned to the bottom
+    right corner when the lengths differ (as FlashAttention 2.1 and later do); ``window`` = w,
+    causal and at most the w latest keys. Raises ProblemError for what makes no problem.
     """
 
     batch: int

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 
 class Cta:
-    """One thread block being recorded: declares storage, barriers and roles."""
+    """One thread block being recorded: declares storage, barriers and roles.
+
+    Grid coordinates are attributes by their axis's name (``cta.m``). Shapes are (rows, cols) in
+    elements. ScheduleError for a name that is taken, an unknown axis, or a side below 1.
+    """
 
     def __init__(self, coordinates: dict[str, int]) -> None:
         #: Axes whose value, not only their symbol, went into the program.
@@ -55,7 +59,10 @@ class Cta:
     def regs(
         self, name: str, shape: tuple[int, int], dtype: str, *, by_columns: bool = False
     ) -> View:
-        """Declare a tile spread over the registers of the role that uses it."""
+        """Declare a tile spread over the registers of the role that uses it.
+
+        ``by_columns``: where warps repeat one another's rows (split-d), each holds some columns.
+        """
         return View(self._declare(Buffer(name, shape, dtype, "regs", by_columns=by_columns)))
 
     def ring(
@@ -87,7 +94,10 @@ class Cta:
         partition: Partition = "split-q",
         registers: int | None = None,
     ) -> Iterator[RoleBuilder]:
-        """Record what ``warps`` warps do together, in program order."""
+        """Record what ``warps`` warps do together, in program order: ``with cta.role(...) as w``.
+
+        ``partition`` says which warps own what; ``registers`` a thread, if set apart (setmaxnreg).
+        """
         builder = RoleBuilder(self, name)
         yield builder
         self._roles.append(Role(name, warps, partition, registers, tuple(builder.steps)))
