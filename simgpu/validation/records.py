@@ -209,7 +209,8 @@ def read(path: str | Path) -> list[Measurement]:
                 continue
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "line"
-            raise MeasureError(f"{path}:{number}: {where}: {first['msg']}") from error
+            text = f"{path}:{number}: {where}: {first['msg']}"
+            raise MeasureError(f"{text}; a line is a run that `simgpu measure` wrote") from error
         found.pop(record.key, None)
         found[record.key] = record
     return list(found.values())

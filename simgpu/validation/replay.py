@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgpu.errors import MeasureError, UnknownNameError
+from simgpu.hardware.load import load_profile
 from simgpu.problem import Attention
 from simgpu.validation.records import Measurement, read
 
@@ -91,11 +92,18 @@ class Measured:
 
 
 def committed(gpu: str = "h200_sxm") -> list[Measured]:
-    """Return all committed runs of a GPU that a schedule of ours describes, with counters."""
-    root = Path(str(files("simgpu") / "validation" / "measured" / gpu))
-    found = list(_tile_sweep(root / "triton_fa2_counters.json", gpu))
+    """Return all committed runs of a GPU that a schedule of ours describes, with counters.
+
+    ``gpu`` is a profile's name or alias; MeasureError where that GPU was not measured.
+    """
+    gpu = load_profile(gpu).name
+    sets = Path(str(files("simgpu") / "validation" / "measured"))
+    if not (sets / gpu).is_dir():
+        known = ", ".join(sorted(folder.name for folder in sets.iterdir()))
+        raise MeasureError(f"no committed measurements of {gpu}, only of {known}: give --measured")
+    found = list(_tile_sweep(sets / gpu / "triton_fa2_counters.json", gpu))
     for name in ("runs.jsonl", "fa3_runs.jsonl"):
-        found += from_records(root / name, gpu)
+        found += from_records(sets / gpu / name, gpu)
     return found
 
 
@@ -108,12 +116,20 @@ def schedules_of(measured: list[Measured], name: str) -> list[Measured]:
 
 
 def from_records(path: Path, gpu: str) -> Iterator[Measured]:
-    """Yield the runs of a JSON-lines file of `simgpu measure` that can be predicted."""
+    """Yield the runs of a JSON-lines file of `simgpu measure` that can be predicted.
+
+    MeasureError where there is none, such as a file that was measured without counters.
+    """
+    some = False
     for record in read(path):
         if record.status == "ok" and record.kernel.name in ("fa2", "fa1", "fa3", "standard"):
             counters = _summed(record)
             if counters:
+                some = True
                 yield _from_record(record, {**counters, **_loop(record)}, gpu, path.stem)
+    if not some:
+        kernels = "no run with counters of fa1, fa2, fa3 or standard"
+        raise MeasureError(f"{path}: {kernels}: run `simgpu measure` with --counters")
 
 
 def _from_record(
