@@ -38,6 +38,7 @@ from simgpu.errors import SimgpuError
 
 #: Commands of other modules, loaded when they are called: name → module and function.
 ELSEWHERE = {
+    "compare": ("simgpu.cli_report", "compare_command"),
     "compile": ("simgpu.compiled.command", "compile_command"),
     "measure": ("simgpu.validation.measure", "measure_command"),
     "validate": ("simgpu.cli_validate", "validate_command"),

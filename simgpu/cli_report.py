@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from simgpu.cli_options import (
+    Batch,
+    Causal,
+    Dtype,
+    HeadDim,
+    Heads,
+    Html,
+    Json,
+    KvHeads,
+    Params,
+    Seqlen,
+    SeqlenK,
+    Window,
+    make_problem,
+    settings,
+    show_result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,3 +72,48 @@ def write_run(run: Run, gpu: str, path: Path, *, alone: bool) -> None:
             found, missing = others(run, profile, lambda name: step())
     write_text(path, run_page(run, profile, found, missing))
     wrote(path)
+
+
+def compare_command(
+    names: Annotated[list[str], typer.Argument(help="Schedules' names, or files with one.")],
+    gpu: Annotated[str, typer.Option(help="Profiles' names or files, with commas.")] = "h200",
+    batch: Batch = 4,
+    heads: Heads = 32,
+    kv_heads: KvHeads = None,
+    seqlen: Seqlen = 4096,
+    seqlen_k: SeqlenK = None,
+    head_dim: HeadDim = 128,
+    causal: Causal = False,
+    window: Window = None,
+    dtype: Dtype = "fp16",
+    params: Params = None,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Compare schedules on GPUs, and say in words why one is slower than another."""
+    from simgpu.report.compare_page import compare_page
+    from simgpu.report.comparison import compare
+    from simgpu.report.output import write_text
+    from simgpu.report.side_by_side import render_comparison
+
+    problem = make_problem(
+        heads,
+        kv_heads,
+        seqlen,
+        seqlen_k,
+        batch=batch,
+        head_dim=head_dim,
+        causal=causal,
+        window=window,
+        dtype=dtype,
+    )
+    if html:
+        check_page(html)
+    gpus = [name.strip() for name in gpu.split(",") if name.strip()]
+    with progress(len(names) * len(gpus), "predicting") as step:
+        chosen = settings(params or [], "--set")
+        found = compare(names, problem, gpus, params=chosen, progress=step)
+    if html:
+        write_text(html, compare_page(found))
+        wrote(html)
+    show_result(as_json, lambda: render_comparison(found), found.to_dict)

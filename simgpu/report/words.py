@@ -33,6 +33,22 @@ LIMITS = {
     "blocks": "blocks",
 }
 
+#: What schedules need of a GPU, and what it is.
+CAPABILITIES = {
+    "tma": "whole tiles are copied for one thread that asks, while no warp is held",
+    "wgmma": "products run behind the warps that issued them, so that these go on meanwhile",
+    "cp_async": "copies to shared memory pass registers by",
+    "mbarrier": "copies arrive at barriers in shared memory",
+    "setmaxnreg": "registers move from roles that copy to roles that compute",
+    "clusters": "CTAs reach each other's shared memory",
+    "tcgen05": "one thread issues products, whose results lie in tensor memory",
+    "tensor_memory": "accumulators lie outside the registers",
+    "two_cta_mma": "two CTAs make products together",
+    "mma_sync": "products hold their warp until they are done",
+    "fp8": "products of 8-bit numbers",
+    "fp4": "products of 4-bit numbers",
+}
+
 COMPUTE = ("tensor", "mufu", "fma", "alu", "issue")
 MEMORY = ("smem", "l1", "l2", "hbm")
 
