@@ -143,7 +143,7 @@ def run(
         mix=mix,
     )
     if html:
-        cli_report.write_run(found, gpu, html, alone=alone)
+        cli_report.write_run(found, name, gpu, html, alone=alone)
     show_result(as_json, lambda: str(found), found.to_dict)
 
 

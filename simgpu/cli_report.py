@@ -57,10 +57,14 @@ def wrote(path: Path) -> None:
     typer.echo(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)", err=True)
 
 
-def write_run(run: Run, gpu: str, path: Path, *, alone: bool) -> None:
-    """Write the page of a run; unless ``alone``, other schedules are predicted to stand beside."""
+def write_run(run: Run, schedule: str, gpu: str, path: Path, *, alone: bool) -> None:
+    """Write the page of a run; unless ``alone``, other schedules are predicted to stand beside.
+
+    ``schedule`` and ``gpu`` are the names or files that the run was made from.
+    """
     from simgpu.hardware.load import load_profile
     from simgpu.report.html import run_page
+    from simgpu.report.lanes import first_ctas
     from simgpu.report.output import write_text
     from simgpu.report.roofline import OTHERS, others
 
@@ -70,7 +74,8 @@ def write_run(run: Run, gpu: str, path: Path, *, alone: bool) -> None:
     if not alone:
         with progress(len(OTHERS), "other schedules") as step:
             found, missing = others(run, profile, lambda name: step())
-    write_text(path, run_page(run, profile, found, missing))
+    drawn = first_ctas(schedule, run, profile)
+    write_text(path, run_page(run, profile, found, missing, *drawn))
     wrote(path)
 
 

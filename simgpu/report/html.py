@@ -60,10 +60,13 @@ def run_page(
     profile: Profile,
     others: Sequence[Run] = (),
     missing: dict[str, str] | None = None,
+    timeline: dict[str, Any] | None = None,
+    no_timeline: str = "none was asked for",
 ) -> str:
     """Return the page of a run on the GPU of ``profile``.
 
     ``others`` stand beside it on the roofline; ``missing`` says of each that is not there why not.
+    ``timeline`` is what ``lanes.first_ctas`` returns, ``no_timeline`` why it is missing.
     """
     found = outline(run)
     roofs = roofline(profile, run.clock_mhz, [run, *others], missing)
@@ -76,6 +79,8 @@ def run_page(
         sections={name: _section(found, i) for i, name in enumerate(_NAMES)},
         bars=_bars(run, found),
         roofline=roofs.to_dict(),
+        timeline=timeline,
+        no_timeline=no_timeline,
         provenance=found.provenance,
         differences=found.differences,
         sources=_sources(profile),

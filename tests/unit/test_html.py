@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from dataclasses import replace
@@ -13,6 +14,7 @@ import simgpu
 from simgpu.errors import MissingExtraError, OutputError
 from simgpu.hardware.load import load_profile
 from simgpu.report.html import run_page
+from simgpu.report.lanes import UNITS, first_ctas
 from simgpu.report.outline import outline
 from simgpu.report.output import check_writable, write_text
 from simgpu.report.roofline import others, roofline
@@ -113,3 +115,34 @@ def test_without_jinja2_one_line_says_what_to_install(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=r'pip install "simgpu\[report\]"'):
         run_page(run, load_profile("h100"))
+
+
+def test_a_timeline_tells_what_the_simulation_did(run):
+    profile = load_profile("h100")
+    found, _ = first_ctas("fa3", run, profile)
+    watched = simgpu.timeline("fa3", PROBLEM, profile, waves=1)
+    drawn = [s for s in watched.spans if s.end > s.start]
+    assert len(found["spans"]) == len(drawn) + len(watched.flights)
+    assert found["rows"][:3] == ["CTA 0 producer", "CTA 0 consumer0", "CTA 0 consumer1"]
+    ends = {}
+    for row, start, end, *_ in sorted(found["spans"]):
+        assert ends.get(row, 0) <= start <= end <= found["cycles"] + 0.1
+        ends[row] = end
+    assert [unit for unit, _ in found["units"]] == list(UNITS)
+    assert len(found["flows"]) == len(watched.flows)
+    data = Page(run_page(run, profile, timeline=found)).data["sm-data"]
+    assert data == json.loads(json.dumps(found))
+
+
+def test_what_is_too_much_to_draw_is_said_and_not_simulated():
+    long = simgpu.Attention(batch=1, heads_q=1, seq_q=4096, head_dim=128)
+    run = simgpu.run("fa2", long, "h100", params={"block_n": 16})
+    run = replace(run, launches=(replace(run.launches[0], occupancy=_many(run)),))
+    found, why = first_ctas("fa2", run, load_profile("h100"))
+    assert found is None
+    assert "too many to draw; a shorter --seqlen" in why
+    assert why in unescape(run_page(run, load_profile("h100"), no_timeline=why))
+
+
+def _many(run):
+    return replace(run.launches[0].occupancy, ctas_per_sm=100)
