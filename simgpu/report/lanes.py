@@ -59,7 +59,7 @@ def lanes(found: Timeline) -> dict[str, Any]:
     slots = found.slots
     for span in sorted(found.spans, key=lambda s: slots[s.cta]):
         rows.number(slots[span.cta], span.role)
-    spans = [
+    spans: list[list[Any]] = [
         [
             rows.number(slots[s.cta], s.role),
             round(s.start, 1),
