@@ -114,6 +114,15 @@ class Driver:
     def __init__(self, arch: int) -> None:
         self.arch = arch
 
+    @property
+    def utils(self) -> Driver:
+        """Return what answers questions about a device."""
+        return self
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        """Return what sizes a persistent kernel's grid, which nothing is compiled for."""
+        return {"multiprocessor_count": 1}
+
     def get_current_device(self) -> int:
         """Return one device for each architecture, so that compiled kernels are not mixed up."""
         return self.arch

@@ -87,6 +87,10 @@ class Counted:
 
     launches: list[tuple[str, dict[str, float]]] = field(default_factory=list)
 
+    def ours(self) -> Counted:
+        """Without torch's launches, such as the one that clears a kernel's tile counter."""
+        return Counted([x for x in self.launches if "at::" not in x[0]])
+
 
 def command(ncu: str, log: str) -> list[str]:
     """The Nsight Compute command line that goes before the child's own."""

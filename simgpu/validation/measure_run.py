@@ -157,6 +157,8 @@ class Session:
 
     def _counted(self, point: Point, run: measure_ncu.Counted) -> None:
         record = self.found[point.key]
+        if record.kernel.cubin_sha256:
+            run = run.ours()
         if record.counted:
             if record.counters is not None:
                 few = {k: v for k, v in run.launches[0][1].items() if k in measure_ncu.REPEATED}

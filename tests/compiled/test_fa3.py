@@ -23,6 +23,7 @@ CASES = {
     "d128_causal": (128, True, "bf16", 4096, 4096, {"block_n": 128}),
     "d64_no_turns": (64, False, "fp16", 4096, 4096, {"block_n": 128, "pingpong": False}),
     "d64_ragged": (64, False, "bf16", 1000, 777, {"block_n": 128, "stages": 3}),
+    "d128_one_tile": (128, True, "fp16", 4096, 4096, {"block_n": 128, "persistent": False}),
     "d256_more_queries": (256, True, "fp16", 1000, 500, {"block_n": 64}),
 }
 
@@ -50,13 +51,14 @@ def compiled(cache_dir):
 
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_spills_and_products_are_as_many_as_the_algorithm_has(compiled, name):
-    head_dim, causal, _, _, keys, params = CASES[name]
+    head_dim, _, _, _, _, params = CASES[name]
     kernel = compiled[name]
     assert kernel.stack_bytes == 0
-    # QKᵀ and PV of a full loop and, under a mask, of a masked one; and once outside of the loops
-    places = 2 + (causal or keys % params["block_n"] != 0)
-    steps = head_dim // 16 + params["block_n"] // 16
-    assert len(re.findall(r"\bHGMMA\b", kernel.text)) == CONSUMERS * places * steps
+    # the first scores, both products of the loop, the last PV, and behind it the next tile's scores
+    persistent = kernel.constants["PERSISTENT"]
+    assert persistent == (head_dim <= 128 and params.get("persistent", True))
+    steps = (2 + persistent) * head_dim // 16 + 2 * params["block_n"] // 16
+    assert len(re.findall(r"\bHGMMA\b", kernel.text)) == CONSUMERS * steps
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -68,8 +70,7 @@ def test_consumers_get_240_registers_and_the_producer_24(compiled, name):
 
 
 def test_the_measured_binary_is_this_one(cache_dir):
-    runs = [r for r in read(SET / "fa3_runs.jsonl") if r.kernel.name == "fa3"]
-    run = next(r for r in runs if r.problem.mask == "causal" and r.kernel.params)
+    run = next(r for r in read(SET / "fa3_persistent_runs.jsonl") if r.problem.mask == "causal" and r.kernel.params)
     p = run.problem
     problem = Attention(
         batch=p.batch,

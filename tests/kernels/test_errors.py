@@ -20,6 +20,11 @@ from simgpu.kernels import attention
         ({"block_m": 48}, ScheduleError, "block_m=48: needs a power of two, 16 or more"),
         ({"impl": "fa3", "block_m": 64}, ScheduleError, "block_m=64: this kernel has two"),
         ({"impl": "fa3", "order": "last"}, ScheduleError, "order='last': 'longest_first' or"),
+        (
+            {"impl": "fa3", "persistent": True, "stages": 16},
+            ScheduleError,
+            "block_n=128 and stages=16 leave no room for O beside Q",
+        ),
         ({"impl": "fa3"}, ProblemError, "dtype torch.float32: fa3 takes float16 and bfloat16"),
         ({"loads": "dma"}, ScheduleError, "loads='dma': 'cp_async' or 'tma'"),
         ({"scale": -1.0}, ProblemError, "scale -1.0: the online softmax needs a positive one"),

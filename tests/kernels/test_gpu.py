@@ -59,18 +59,25 @@ def test_forward(kernel, shape, dim, causal, dtype):
     torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0),
     reason="fa3 is written for Hopper",
 )
-@pytest.mark.parametrize("dtype", LIMIT, ids=["fp16", "bf16"])
 @pytest.mark.parametrize("causal", [False, True], ids=["none", "causal"])
 @pytest.mark.parametrize("dim", [64, 80, 128, 256])
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-@pytest.mark.parametrize("pingpong", [True, False])
-def test_fa3(pingpong, shape, dim, causal, dtype):
+@pytest.mark.parametrize("shape", [*SHAPES.values(), (4, 16, 4, 500, 640)], ids=[*SHAPES, "tiles"])
+@pytest.mark.parametrize(
+    ("params", "dtype"),
+    [
+        ({}, torch.bfloat16),
+        ({"persistent": False}, torch.float16),
+        ({"pingpong": False, "order": "first_to_last"}, torch.float16),
+    ],
+    ids=["default", "one-tile", "no-turns"],
+)
+def test_fa3(params, shape, dim, causal, dtype):
     q, k, v, _ = inputs(shape, dim, dtype, seed=dim)
     want, want_lse = reference.attention(q, k, v, causal=causal)
     out = torch.full_like(q, float("nan"))
     lse = torch.full(q.shape[:3], float("nan"), device="cuda")
     forward = autograd.FORWARD["fa3"]
-    forward(q, k, v, out, lse, causal=causal, scale=dim**-0.5, pingpong=pingpong)
+    forward(q, k, v, out, lse, causal=causal, scale=dim**-0.5, **params)
     assert reference.relative_error(out, want) <= LIMIT[dtype]
     torch.testing.assert_close(lse.double(), want_lse, atol=1e-3, rtol=1e-3)
 

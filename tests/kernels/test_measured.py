@@ -5,6 +5,8 @@ Run as a script, this file writes the table anew.
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -107,6 +109,40 @@ def test_the_set_of_fa3_is_its_grid_and_right_everywhere():
     assert all(r.kernel.spills == 0 and r.kernel.registers == 168 for r in ours)
     assert sum(r.counted for r in ours) >= 20
     assert {r.problem.head_dim for r in ours} == {64, 128, 256}
+
+
+def test_the_set_of_persistent_fa3_is_its_grid_and_right_everywhere():
+    runs = records.read(SET / "fa3_persistent_runs.jsonl")
+    points = {p.key: p for p in load_grid(SET / "grid_fa3_persistent.yaml")}
+    assert {r.key for r in runs} == set(points)
+    assert all(r.status == "ok" and r.error.relative <= r.error.limit for r in runs)
+    assert all(r.counted == bool(points[r.key].counters) and not r.launches for r in runs)
+    assert all(r.time or r.method.notes for r in runs)
+
+
+def test_fa3_beside_the_package_and_cudnn_in_one_run():
+    runs = json.loads((SET / "fa3_beside.json").read_text(encoding="utf-8"))["runs"]
+    found = defaultdict(dict)
+    for r in runs:
+        found[r["run"], r["head_dim"], r["mask"]][r["kernel"]] = r["median_us"]
+    assert {(1, 128, "none"), (1, 128, "causal"), (2, 128, "none"), (2, 128, "causal")} <= set(
+        found
+    )
+    for (_, head_dim, _), times in found.items():
+        if head_dim == 128:
+            assert times["fa3-fwd 0.0.3"] / times["fa3"] >= 0.95
+            assert times["cuDNN 9.19"] / times["fa3"] >= 1.0
+
+
+@pytest.mark.parametrize("name", ["pingpong", "no_turns"])
+def test_timelines_have_every_pass_and_no_overlap(name):
+    path = SET / f"fa3_timeline_{name}.json"
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    passes = 2 * (4096 // 128 - 1)  # of two tiles
+    for consumer in ("consumer 0", "consumer 1"):
+        own = sorted((e["ts"], e["dur"], e["name"]) for e in events if e["tid"] == consumer)
+        assert [n for _, _, n in own] == ["turn", "issue", "scores", "softmax", "pv"] * passes
+        assert all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(own))
 
 
 def test_cycles_repeat_within_two_percent():

@@ -187,6 +187,12 @@ def test_a_profiler_that_gathers_nothing_says_why(text, why):
         measure_ncu.parse(text)
 
 
+def test_torchs_launch_beside_a_kernel_is_not_the_kernels():
+    fill = ("void at::vectorized_elementwise_kernel<4, at::FillFunctor<int>>(int)", {"cycles": 4.0})
+    kernel = ("fa3_forward", {"cycles": 700.0})
+    assert measure_ncu.Counted([fill, kernel]).ours().launches == [kernel]
+
+
 def test_no_gpu_is_one_line(tmp_path):
     script = tmp_path / "child.py"
     script.write_text('print(\'{"event": "fatal", "reason": "torch sees no CUDA GPU"}\')')
