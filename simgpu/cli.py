@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from simgpu import cli_report
+from simgpu import cli_report, cli_trace
 from simgpu.cli_options import (
     Batch,
     Causal,
@@ -28,6 +28,11 @@ from simgpu.cli_options import (
     Params,
     Seqlen,
     SeqlenK,
+    Trace,
+    TraceLaunch,
+    TraceMeasured,
+    TraceSm,
+    TraceWaves,
     Window,
     make_problem,
     read_resources,
@@ -40,6 +45,7 @@ from simgpu.errors import SimgpuError
 ELSEWHERE = {
     "compare": ("simgpu.cli_report", "compare_command"),
     "compile": ("simgpu.compiled.command", "compile_command"),
+    "trace-measured": ("simgpu.cli_trace", "trace_measured_command"),
     "measure": ("simgpu.validation.measure", "measure_command"),
     "validate": ("simgpu.cli_validate", "validate_command"),
 }
@@ -110,14 +116,20 @@ def run(
     alone: Annotated[
         bool, typer.Option("--alone", help="No other schedules on the page's roofline.")
     ] = False,
+    trace: Trace = None,
+    measured: TraceMeasured = None,
+    launch: TraceLaunch = None,
+    sm: TraceSm = None,
+    waves: TraceWaves = None,
     as_json: Json = False,
 ) -> None:
     """Predict a schedule on a problem and a GPU."""
     from simgpu.front import run as predict
+    from simgpu.front import timeline
 
     if html:
         cli_report.check_page(html)
-
+    beside = cli_trace.prepare_trace(trace, measured, {"launch": launch, "sm": sm, "waves": waves})
     problem = make_problem(
         heads,
         kv_heads,
@@ -131,19 +143,18 @@ def run(
     )
     if clock_mhz is not None and not clock_mhz > 0:
         raise SimgpuError(f"--clock-mhz is {clock_mhz:g}: it must be more than 0")
-    found = predict(
-        name,
-        problem,
-        gpu,
-        params=settings(params or [], "--set"),
-        resources=read_resources(resources),
-        clock_mhz=clock_mhz,
-        clock=clock,
-        exact=exact,
-        mix=mix,
-    )
+    given: dict[str, Any] = {
+        "params": settings(params or [], "--set"),
+        "resources": read_resources(resources),
+        "mix": mix,
+    }
+    found = predict(name, problem, gpu, clock_mhz=clock_mhz, clock=clock, exact=exact, **given)
     if html:
         cli_report.write_run(found, name, gpu, html, alone=alone)
+    if trace:
+        given |= {"launch": launch or 0, "sm": sm or 0, "waves": waves}
+        seen = timeline(name, problem, gpu, clock_mhz=found.clock_mhz, **given)
+        cli_trace.write_trace(trace, seen, beside)
     show_result(as_json, lambda: str(found), found.to_dict)
 
 

@@ -27,6 +27,17 @@ Causal = Annotated[bool, typer.Option("--causal", help="Causal mask.")]
 Window = Annotated[int | None, typer.Option(help="Sliding window of this many keys (causal).")]
 Dtype = Annotated[str, typer.Option(help="fp16, bf16, fp8, fp32 or fp64.")]
 Params = Annotated[list[str] | None, typer.Option("--set", help="key=value of the schedule.")]
+Trace = Annotated[
+    Path | None, typer.Option(help="Write one SM's timeline, simulated exactly, for Perfetto.")
+]
+TraceMeasured = Annotated[
+    Path | None, typer.Option(help="Of --trace: a Chrome trace of Proton's to stand beside.")
+]
+TraceLaunch = Annotated[int | None, typer.Option(help="Of --trace: which kernel, from 0.")]
+TraceSm = Annotated[int | None, typer.Option(help="Of --trace: which SM, from 0.")]
+TraceWaves = Annotated[
+    int | None, typer.Option(help="Of --trace: follow only so many CTAs a slot; quicker.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of tables.")]
 Html = Annotated[Path | None, typer.Option(help="Write a page: one self-contained HTML file.")]
 

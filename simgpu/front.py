@@ -78,7 +78,8 @@ def timeline(
 ) -> Timeline:
     """Simulate one launch of a run exactly and return what SM number ``sm`` does.
 
-    Arguments as in `run`; ``launch`` counts from 0. Where all SMs do equal work one of them is
+    Arguments as in `run`, but the clock is the sustained one unless ``clock_mhz`` is given (a
+    run's, for instance). ``launch`` counts from 0. Where all CTAs do equal work one or two SMs are
     simulated; else all are, which takes minutes for thousands of CTAs. ``waves`` follows only so
     many CTAs a slot (the timeline is then not ``complete``). Raises SimgpuError as `run` does, and
     for a launch or an SM that is not there.

@@ -36,6 +36,15 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         raise _cannot(target, error) from None
 
 
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write ``data``; OutputError says why where it cannot be."""
+    target = Path(path)
+    try:
+        target.write_bytes(data)
+    except OSError as error:
+        raise _cannot(target, error) from None
+
+
 def _cannot(path: Path, error: OSError) -> OutputError:
     why = (error.strerror or str(error)).lower()
     return OutputError(f"cannot write {path}: {why}; give a file in a folder that you can write to")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simgpu.cost.jobs import MissRates
     from simgpu.cost.work import Work
     from simgpu.hardware.machine import Machine
-    from simgpu.program.program import Launch
+    from simgpu.program.program import CtaClass, Launch
     from simgpu.timing.watch import Watch
 
 
@@ -32,8 +32,8 @@ class Watched:
 class Device:
     """All SMs; CTAs go in launch order to the first SM with a free slot, breadth first.
 
-    ``watched`` is for one SM: where others cannot change what it does they are left out. With
-    ``cut`` the grid was not dispatched to its end.
+    ``watched`` is for one SM: of others that do the same in step only one is simulated, and none
+    that cannot change what the SM does. With ``cut`` the grid was not dispatched to its end.
     """
 
     def __init__(
@@ -49,20 +49,20 @@ class Device:
         self.env = simpy.Environment()
         self._hbm_used = hbm_used
         self._machine, self._slots = machine, slots
-        busy, ctas = min(launch.grid.ctas, machine.sms), launch.grid.ctas
+        ctas, busy = launch.grid.ctas, min(launch.grid.ctas, machine.sms)
         if watched and watched.waves is not None:
             ctas = min(ctas, watched.waves * slots * busy)
         self.cut = ctas < launch.grid.ctas
-        numbers = launch.class_numbers()
-        axes = list(launch.grid.work_axes)
-        self._queue = [
-            (launch.classes[numbers[tuple((n, at[n]) for n in axes)]], at)
-            for at in islice(launch.grid.coordinates(), ctas)
-        ]
-        sms = list(range(busy))
-        if watched and (_all_alike(launch, busy) or (self.cut and watched.waves == 1)):
-            sms, self._queue = [watched.sm], self._queue[watched.sm :: busy]
-        self._queue.reverse()
+        queue = _in_launch_order(launch, ctas)
+        sms = {sm: 1 for sm in range(busy)}
+        if watched and (len(launch.classes) == 1 or (self.cut and watched.waves == 1)):
+            sms = _apart(watched.sm, ctas, busy)
+            self._queues = [queue[sm::busy] for sm in sms]
+        else:
+            self._queues = [queue] * busy
+        for waiting in {id(q): q for q in self._queues}.values():
+            waiting.reverse()
+        self._alike = list(sms.values())
         self.book = JobBook(machine, dtype, misses)
         capacity = machine.shared_by(busy, hbm_used)
         watches = {watched.sm: watched.watch} if watched else {}
@@ -73,14 +73,16 @@ class Device:
 
     def run(self) -> None:
         """Dispatch everything and run to the end; VerifyError if some CTA never finishes."""
-        total = len(self._queue)
-        for number in range(min(total, len(self.sms) * self._slots)):
-            self._start(number % len(self.sms))
+        for _ in range(self._slots):
+            for sm, queue in enumerate(self._queues):
+                if queue:
+                    self._start(sm)
         self.env.run()
-        check_finished(sum(self._resident) + len(self._queue))
+        waiting = {id(queue): len(queue) for queue in self._queues}
+        check_finished(sum(self._resident) + sum(waiting.values()))
 
     def _start(self, sm: int) -> None:
-        cta_class, at = self._queue.pop()
+        cta_class, at = self._queues[sm].pop()
         self._resident[sm] += 1
         started = self.env.now
         self.sms[sm].start(cta_class.program, at, lambda: self._end(sm, started))
@@ -89,7 +91,7 @@ class Device:
         self.end = self.env.now
         self.residence += self.end - started
         self._resident[sm] -= 1
-        if self._queue:
+        if self._queues[sm]:
             self._start(sm)
         elif not self._resident[sm] and not self.cut:
             self._share()
@@ -98,7 +100,8 @@ class Device:
         """An SM has run dry: the others share L2 and HBM."""
         busy = [i for i, resident in enumerate(self._resident) if resident]
         if busy:
-            capacity = self._machine.shared_by(len(busy), self._hbm_used)
+            sharing = sum(self._alike[i] for i in busy)
+            capacity = self._machine.shared_by(sharing, self._hbm_used)
             for i in busy:
                 self.sms[i].units.resize(capacity)
 
@@ -111,9 +114,23 @@ class Device:
         return first
 
 
-def _all_alike(launch: Launch, busy: int) -> bool:
-    """Return whether all SMs do the same work in step."""
-    return len(launch.classes) == 1 and launch.grid.ctas % busy == 0
+def _in_launch_order(launch: Launch, ctas: int) -> list[tuple[CtaClass, dict[str, int]]]:
+    numbers = launch.class_numbers()
+    axes = list(launch.grid.work_axes)
+    return [
+        (launch.classes[numbers[tuple((n, at[n]) for n in axes)]], at)
+        for at in islice(launch.grid.coordinates(), ctas)
+    ]
+
+
+def _apart(sm: int, ctas: int, busy: int) -> dict[int, int]:
+    """Return the SMs to simulate, and for how many each stands, when all CTAs are alike.
+
+    All SMs run in step; the first of them get one CTA more when they cannot share evenly.
+    """
+    more = ctas % busy
+    sizes = {range(more): more, range(more, busy): busy - more}
+    return {sm if sm in group else group[0]: size for group, size in sizes.items() if size}
 
 
 def simulate_exactly(

@@ -172,7 +172,9 @@ class _Cta:
             case Arrive(signal):
                 yield from self._hold(known.held, op, role)
                 self._instant(op, role)
-                self._barriers.arrive(signal.barrier, signal.use.at(variables), By(role.name))
+                self._barriers.arrive(
+                    signal.barrier, signal.use.at(variables), By(role.name, op.signal)
+                )
             case Copy(signal=signal):
                 use = signal.use.at(variables) if signal else 0
                 if known.behind is not None:
@@ -191,7 +193,7 @@ class _Cta:
                     self._last_mma[role.name] = self._sm.env.process(process)
                     return
                 if signal:
-                    self._barriers.arrive(signal.barrier, use, By(role.name))
+                    self._barriers.arrive(signal.barrier, use, By(role.name, signal))
             case Apply():
                 yield from self._hold(known.held, op, role)
             case other:
@@ -222,7 +224,7 @@ class _Cta:
             if self._sm.watch is not None:
                 assert isinstance(by, By)
                 now = self._sm.env.now
-                flow = Flow(self._number, now, op.signal, by.role, by.flight, role.name)
+                flow = Flow(self._number, now, by.signal, by.role, by.flight, role.name)
                 self._sm.watch.flows.append(flow)
 
     def _hold(self, held: tuple[Job, ...], op: Op, role: Role) -> Process:
@@ -269,7 +271,7 @@ class _Cta:
             flight = Flight(number, self._number, role.name, op, *times, moved)
             self._sm.watch.flights.append(flight)
         if op.signal:
-            self._barriers.arrive(op.signal.barrier, use, By(role.name, number))
+            self._barriers.arrive(op.signal.barrier, use, By(role.name, op.signal, number))
 
     def _credit(self, asked: Work) -> None:
         self._sm.ledger.credit(asked)

@@ -10,6 +10,8 @@ from simgpu.errors import MissingExtraError
 from simgpu.program.listing import details, title
 
 if TYPE_CHECKING:
+    import os
+
     from simgpu.timing.watch import Flight, Flow, Instant, Span, Stay
 
 #: A quantity over time: (cycles, value from then on), in order of time.
@@ -52,6 +54,12 @@ class Timeline:
     def mean(self, unit: str) -> float:
         """Return a unit's utilisation over the launch, as `Run` reports it."""
         return integral(self.utilization[unit]) / self.cycles
+
+    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write a Perfetto trace, to be opened at ui.perfetto.dev; errors as `write_perfetto`."""
+        from simgpu.report.perfetto import write_perfetto
+
+        write_perfetto(path, self)
 
     def to_pandas(self) -> Any:
         """Return spans and flights as a pandas DataFrame, a row each, in order of start (cycles).

@@ -63,7 +63,7 @@ class Instant(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """An arrival that released a waiting role, at ``time`` (cycles).
+    """An arrival at ``signal`` that released a waiting role, at ``time`` (cycles).
 
     ``source`` is the role that arrived; ``flight`` the number of the flight that did for it.
     """
@@ -87,9 +87,10 @@ class Stay(NamedTuple):
 
 
 class By(NamedTuple):
-    """Who arrives: a role, or a flight of its."""
+    """Who arrives, and at what: a role, or a flight of its."""
 
     role: str
+    signal: Signal
     flight: int | None = None
 
 
