@@ -223,9 +223,11 @@ def _add_measured(tracks: Tracks, measured: Measured, zero: float, ns: float) ->
     for row, records in measured.rows.items():
         cta = row[:3]
         if cta not in ctas:
-            ctas[cta] = tracks.track(f"{row.kernel}, SM {row.sm}, CTA {row.cta}", root)
+            sm = f"SM {row.sm}" if row.sm >= 0 else ""
+            name = ", ".join(filter(None, (row.kernel, sm, f"CTA {row.cta}")))
+            ctas[cta] = tracks.track(name, root)
         line = f", line {row.line}" if row.line else ""
-        track = tracks.track(f"warp {row.warp}{line}", ctas[cta])
+        track = tracks.track(f"{row.who}{line}", ctas[cta])
         begin = zero + measured.begins[cta]
         for name, start, end in records:
             args = {"cycle": start, "cycles": end - start}

@@ -3,7 +3,9 @@
 Proton's instrumentation stamps scopes with the SM's clock. Its trace has a process for each CTA
 ("fa3 Core17 CTA5") and a thread for each warp ("warp 4 (line 0)"; scopes that overlap have lines of
 their own). A CTA begins at a time in ns; within it times are cycles, written as if one took 1 ns
-(`third_party/proton/common/lib/TraceDataIO/TraceWriter.cpp` of triton-lang/triton).
+(`third_party/proton/common/lib/TraceDataIO/TraceWriter.cpp` of triton-lang/triton). The committed
+excerpts name a CTA and its roles ("CTA 0", "consumer 1"), and their `_meta` says that times are SM
+cycles.
 """
 
 from __future__ import annotations
@@ -19,21 +21,26 @@ from simgpu.errors import MeasureError
 if TYPE_CHECKING:
     import os
 
-PROCESS = re.compile(r"(?P<kernel>.+?) Core(?P<sm>\d+) CTA(?P<cta>\d+)(?: \[.*\])?")
-THREAD = re.compile(r"warp (?P<warp>\d+)(?: \(line (?P<line>\d+)\))?")
+PROCESS = re.compile(r"(?:(?P<kernel>.+?) Core(?P<sm>\d+) )?CTA ?(?P<cta>\d+)(?: \[.*\])?")
+THREAD = re.compile(r"(?P<who>(?:warp|consumer|producer) ?\d*)(?: \(line (?P<line>\d+)\))?")
 #: What a cycle is written as, unless the record says otherwise.
 AS_IF_MHZ = 1000.0
+#: How `_meta` of an excerpt says that its times are cycles.
+IN_CYCLES = "SM cycles"
 #: Proton rounds times to single precision, so that neighbours may overlap by as much.
 SINGLE = 2.0**-22
 
 
 class Row(NamedTuple):
-    """One warp of one CTA; overlapping scopes lie on different lines."""
+    """One warp or role of one CTA; overlapping scopes lie on different lines.
+
+    ``kernel`` is empty and ``sm`` -1 where the trace does not say.
+    """
 
     kernel: str
     sm: int
     cta: int
-    warp: int
+    who: str
     line: int
 
 
@@ -57,10 +64,12 @@ class Measured:
 def read_proton(path: str | os.PathLike[str]) -> Measured:
     """Read a trace; MeasureError says why a file is not one."""
     rows: dict[Row, list[Record]] = {}
-    for number, event in enumerate(_events(Path(path))):
+    events, mhz = _events(Path(path))
+    for number, event in enumerate(events):
         where = _row(event)
         if where is not None:
-            rows.setdefault(where, []).append(_record(event, f"{path}: traceEvents[{number}]"))
+            record = _record(event, f"{path}: traceEvents[{number}]", mhz)
+            rows.setdefault(where, []).append(record)
     if not rows:
         raise MeasureError(
             f"{path}: no warp of a CTA among its events; record one with Proton's instrumentation: "
@@ -69,7 +78,8 @@ def read_proton(path: str | os.PathLike[str]) -> Measured:
     return _arranged(str(path), rows)
 
 
-def _events(path: Path) -> list[Any]:
+def _events(path: Path) -> tuple[list[Any], float]:
+    """Return the events, and cycles for each µs of their times."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -81,7 +91,9 @@ def _events(path: Path) -> list[Any]:
     events = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(events, list):
         raise MeasureError(f'{path} is not a Chrome trace: it has no list "traceEvents"')
-    return events
+    meta = data.get("_meta") if isinstance(data, dict) else None
+    cycles = isinstance(meta, dict) and str(meta.get("unit")).startswith(IN_CYCLES)
+    return events, 1.0 if cycles else AS_IF_MHZ
 
 
 def _row(event: Any) -> Row | None:
@@ -92,14 +104,14 @@ def _row(event: Any) -> Row | None:
     thread = THREAD.fullmatch(str(event.get("tid")))
     if not process or not thread:
         return None
-    numbers = (process["sm"], process["cta"], thread["warp"], thread["line"] or 0)
-    return Row(process["kernel"], *map(int, numbers))
+    sm, cta, line = process["sm"] or -1, process["cta"], thread["line"] or 0
+    return Row(process["kernel"] or "", int(sm), int(cta), thread["who"], int(line))
 
 
-def _record(event: dict[str, Any], where: str) -> Record:
+def _record(event: dict[str, Any], where: str, mhz: float) -> Record:
     """Return a record with times as they stand in the file, in cycles."""
     args = event.get("args")
-    mhz = _number(args, "Frequency (MHz)", where, AS_IF_MHZ) if args else AS_IF_MHZ
+    mhz = _number(args, "Frequency (MHz)", where, mhz)
     start, cycles = (_number(event, name, where) * mhz for name in ("ts", "dur"))
     if cycles < 0:
         raise MeasureError(f"{where}: dur or the frequency is negative")
@@ -122,9 +134,13 @@ def _arranged(source: str, rows: dict[Row, list[Record]]) -> Measured:
     zero = min(begins.values())
     arranged = {
         row: _in_order(source, row, records, begins[row[:3]])
-        for row, records in sorted(rows.items())
+        for row, records in sorted(rows.items(), key=lambda item: _order(item[0]))
     }
     return Measured(source, arranged, {cta: begin - zero for cta, begin in begins.items()})
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    return (*row[:3], len(row.who), row.who, row.line)
 
 
 def _in_order(source: str, row: Row, records: list[Record], begin: float) -> tuple[Record, ...]:
@@ -134,7 +150,7 @@ def _in_order(source: str, row: Row, records: list[Record], begin: float) -> tup
         if placed and start - begin < placed[-1].end:
             if placed[-1].end - (start - begin) > abs(end) * SINGLE:
                 raise MeasureError(
-                    f"{source}: {placed[-1].name} and {name} overlap on warp {row.warp} of CTA "
+                    f"{source}: {placed[-1].name} and {name} overlap on {row.who} of CTA "
                     f"{row.cta}, line {row.line}: Proton gives such scopes lines of their own"
                 )
             placed[-1] = placed[-1]._replace(end=start - begin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib.resources import files
 from itertools import pairwise
 
 import pytest
@@ -195,13 +196,13 @@ def measured(tmp_path):
 def test_a_measured_trace_is_read_by_warp(measured):
     found = read_proton(measured)
     assert list(found.rows) == [
-        Row("fa3", 7, 3, 0, 0),
-        Row("fa3", 7, 3, 0, 1),
-        Row("fa3", 7, 3, 4, 0),
-        Row("fa3", 9, 4, 0, 0),
+        Row("fa3", 7, 3, "warp 0", 0),
+        Row("fa3", 7, 3, "warp 0", 1),
+        Row("fa3", 7, 3, "warp 4", 0),
+        Row("fa3", 9, 4, "warp 0", 0),
     ]
     assert found.begins == {("fa3", 7, 3): 0.0, ("fa3", 9, 4): 750.0}
-    assert found.rows[Row("fa3", 7, 3, 4, 0)] == (("softmax", 500.0, 750.0),)
+    assert found.rows[Row("fa3", 7, 3, "warp 4", 0)] == (("softmax", 500.0, 750.0),)
 
 
 def test_predicted_and_measured_side_by_side(timeline, measured, tmp_path):
@@ -221,7 +222,7 @@ def test_predicted_and_measured_side_by_side(timeline, measured, tmp_path):
 def test_rounding_to_single_precision_is_no_overlap(measured):
     rounded = [record("a", 0, 0, 0, 0, 4000.0, 0.5), record("b", 0, 0, 0, 0, 4000.4998, 0.5)]
     measured.write_text(json.dumps({"traceEvents": rounded}))
-    a, b = read_proton(measured).rows[Row("fa3", 0, 0, 0, 0)]
+    a, b = read_proton(measured).rows[Row("fa3", 0, 0, "warp 0", 0)]
     assert a.end == b.start
 
 
@@ -243,6 +244,22 @@ def test_what_is_no_measured_trace(measured, text, message):
     measured.write_text(text)
     with pytest.raises(MeasureError, match=message):
         read_proton(measured)
+
+
+@pytest.mark.parametrize("name", ["pingpong", "no_turns"])
+def test_the_committed_timelines_are_read(name, tmp_path):
+    source = files("simgpu.validation") / f"measured/h200_sxm/fa3_timeline_{name}.json"
+    events = json.loads(source.read_text(encoding="utf-8"))["traceEvents"]
+    found = read_proton(source)
+    assert [row.who for row in found.rows] == ["consumer 0", "consumer 1"]
+    records = [record for row in found.rows.values() for record in row]
+    assert len(records) == len(events)
+    assert sum(r.end - r.start for r in records) == pytest.approx(sum(e["dur"] for e in events))
+    write_perfetto(tmp_path / "trace", None, found, clock_mhz=1700)
+    traced = Decoded(tmp_path / "trace")
+    for row, expected in found.rows.items():
+        slices = traced.slices[traced.named("CTA 0", row.who)]
+        assert [e.name for *_, e in slices] == [record.name for record in expected]
 
 
 def test_a_measured_trace_that_is_not_there(tmp_path):
