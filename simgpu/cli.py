@@ -44,6 +44,7 @@ from simgpu.errors import SimgpuError
 #: Commands of other modules, loaded when they are called: name → module and function.
 ELSEWHERE = {
     "compare": ("simgpu.cli_report", "compare_command"),
+    "explain": ("simgpu.cli_report", "explain_command"),
     "compile": ("simgpu.compiled.command", "compile_command"),
     "trace-measured": ("simgpu.cli_trace", "trace_measured_command"),
     "measure": ("simgpu.validation.measure", "measure_command"),

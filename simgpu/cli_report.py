@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from pathlib import Path  # noqa: TC003 typer reads it
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,10 +26,10 @@ from simgpu.cli_options import (
     settings,
     show_result,
 )
+from simgpu.errors import SimgpuError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from simgpu.result.run import Run
 
@@ -114,7 +115,7 @@ def compare_command(
     )
     if html:
         check_page(html)
-    gpus = [name.strip() for name in gpu.split(",") if name.strip()]
+    gpus = _names(gpu)
     with progress(len(names) * len(gpus), "predicting") as step:
         chosen = settings(params or [], "--set")
         found = compare(names, problem, gpus, params=chosen, progress=step)
@@ -122,3 +123,35 @@ def compare_command(
         write_text(html, compare_page(found))
         wrote(html)
     show_result(as_json, lambda: render_comparison(found), found.to_dict)
+
+
+def explain_command(
+    html: Annotated[Path, typer.Option(help="The page to write: one self-contained HTML file.")],
+    gpu: Annotated[
+        str, typer.Option(help="GPUs of the bytes' slider, with commas.")
+    ] = "a100,h100,b200",
+) -> None:
+    """Write a page that teaches: online softmax, bytes, loop orders and ping-pong, step by step."""
+    from simgpu.report import lessons
+    from simgpu.report.explain_page import explain_page
+    from simgpu.report.output import write_text
+
+    check_page(html)
+    gpus = _names(gpu)
+    points = len(gpus) * len(lessons.LENGTHS) * len(lessons.DIMS)
+    with progress(points, "counting bytes") as step:
+        text = explain_page(gpus=gpus, progress=step)
+    write_text(html, text)
+    wrote(html)
+
+
+def _names(text: str) -> list[str]:
+    """Split profiles' names at commas; SimgpuError where there is none, or a wrong one."""
+    from simgpu.hardware.load import load_profile
+
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise SimgpuError("--gpu is empty: give a profile's name, or several with commas")
+    for name in found:
+        load_profile(name)  # a wrong name is told before anything is predicted
+    return found

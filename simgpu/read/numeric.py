@@ -7,7 +7,7 @@ wait or release is a wrong number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, assert_never
 
 import numpy as np
 
@@ -25,11 +25,13 @@ from simgpu.read.reference import tensor_shape
 from simgpu.tensor import Tile, numpy_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from numpy.typing import NDArray
 
     from simgpu.problem import Attention
     from simgpu.program.interleave import Action
-    from simgpu.program.ops import Step
+    from simgpu.program.ops import Op, Step
     from simgpu.program.program import Launch, Recording, TileProgram
     from simgpu.program.tile import Barrier, Operand
     from simgpu.tensor import Tensor
@@ -39,16 +41,33 @@ if TYPE_CHECKING:
 OrderName = Literal["program", "random", "adversarial"]
 
 
+class Seen(NamedTuple):
+    """An operation just executed, with its loop variables, and what storage holds now.
+
+    ``buffers`` are the CTA's, by name and stage, (batch, heads, rows, cols); ``memory`` the global
+    tensors by name. Both are the live arrays: copy what is to be kept.
+    """
+
+    launch: str
+    at: dict[str, int]
+    op: Op
+    env: dict[str, int]
+    buffers: Mapping[tuple[str, int], Array]
+    memory: Mapping[str, Array]
+
+
 def run_numeric(
     recording: Recording,
     inputs: dict[str, Array],
     *,
     order: OrderName = "program",
     seed: int = 0,
+    watch: Callable[[Seen], None] | None = None,
 ) -> dict[str, Array]:
     """Execute every launch and return its output and scratch tensors by name.
 
-    ``inputs`` holds Q, K, V as (batch, heads, seq, head_dim). Raises VerifyError on a deadlock.
+    ``inputs`` holds Q, K, V as (batch, heads, seq, head_dim). ``watch`` is called after each
+    operation. Raises VerifyError on a deadlock.
     """
     memory = {name: np.array(array) for name, array in inputs.items()}
     for number, launch in enumerate(recording.launches):
@@ -56,7 +75,10 @@ def run_numeric(
             for point in cta_class.points:
                 chosen = _order(order, f"{seed} {number} {point}")
                 cta = _NumericCta(recording.problem, launch, cta_class.program, memory)
-                cta.run(dict(point), chosen)
+                for action in cta.run(dict(point), chosen):
+                    if watch is not None:
+                        seen = action.op, action.env, cta.buffers, memory
+                        watch(Seen(launch.name, dict(point), *seen))
     return {n: a for n, a in memory.items() if n not in inputs}
 
 
@@ -81,7 +103,7 @@ class _NumericCta:
         self._problem, self._memory, self._program = problem, memory, program
         self._lead = (problem.batch, launch.grid["head"])
         self._kv_head = np.arange(self._lead[1]) // problem.group
-        self._buffers = {
+        self.buffers = {
             (b.name, slot): np.full((*self._lead, *b.shape), np.nan, numpy_dtype(b.dtype))
             for b in program.buffers
             for slot in range(b.stages)
@@ -101,13 +123,14 @@ class _NumericCta:
             elif not isinstance(step, Mma | Apply | Arrive | Wait):
                 self._allocate(step.body)
 
-    def run(self, env: dict[str, int], order: Order) -> None:
-        """Execute the CTA at coordinates ``env``."""
+    def run(self, env: dict[str, int], order: Order) -> Iterator[Action]:
+        """Execute the CTA at coordinates ``env``; yield each action when it has been done."""
         phases = Phases()
         with np.errstate(invalid="ignore", over="ignore"):
             for action in interleave(self._program, env, order, phases):
                 if action.kind != "issue":
                     self._execute(action, phases)
+                    yield action
 
     def _execute(self, action: Action, phases: Phases) -> None:
         op, env = action.op, action.env
@@ -146,10 +169,10 @@ class _NumericCta:
             return
         slot = use % barrier.stages
         if phases.last_arrival(barrier, slot):
-            self._buffers[ring.buffer.name, slot][...] = np.nan
+            self.buffers[ring.buffer.name, slot][...] = np.nan
 
     def _view(self, view: View, env: dict[str, int]) -> Array:
-        array = self._buffers[view.buffer.name, view.slot(env)]
+        array = self.buffers[view.buffer.name, view.slot(env)]
         return np.swapaxes(array, -1, -2) if view.transposed else array
 
     def _read(self, operand: Operand, env: dict[str, int]) -> Array:

@@ -133,3 +133,9 @@ def test_mistakes_are_named():
     found = compare(["fa2", "fa3"], PROBLEM, ["h100"], params={"block_n": 32, "overlap": False})
     assert [e.run.params.get("overlap") for e in found.entries] == [None, False]
     assert [e.run.params["block_n"] for e in found.entries] == [32, 32]
+
+
+def test_a_list_without_a_gpu_is_named():
+    done = CliRunner().invoke(app, ["compare", "fa2", *SIZES, "--gpu", " , "])
+    assert done.exit_code == 2
+    assert done.stderr == "error: --gpu is empty: give a profile's name, or several with commas\n"
