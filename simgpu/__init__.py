@@ -23,6 +23,7 @@ _WHERE = {
     "run": "simgpu.front",
     "run_numeric": "simgpu.read.numeric",
     "schedule": "simgpu.program.record",
+    "sweep": "simgpu.sweeping",
     "timeline": "simgpu.front",
     "verify": "simgpu.program.verify",
 }
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from simgpu.read.numeric import run_numeric
     from simgpu.result.run import Run
     from simgpu.schedules import make_schedule
+    from simgpu.sweeping import sweep
 
 __all__ = [
     "Attention",
@@ -54,6 +56,7 @@ __all__ = [
     "run",
     "run_numeric",
     "schedule",
+    "sweep",
     "timeline",
     "verify",
 ]

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "compare": ("simgpu.cli_report", "compare_command"),
     "explain": ("simgpu.cli_report", "explain_command"),
     "compile": ("simgpu.compiled.command", "compile_command"),
+    "sweep": ("simgpu.cli_sweep", "sweep_command"),
     "trace-measured": ("simgpu.cli_trace", "trace_measured_command"),
     "measure": ("simgpu.validation.measure", "measure_command"),
     "validate": ("simgpu.cli_validate", "validate_command"),

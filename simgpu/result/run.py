@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simgpu.frame import flat, frame
 from simgpu.units import cycles_to_us, tflops
 
 if TYPE_CHECKING:
@@ -175,6 +176,23 @@ class Run:
             "shared_bytes": launch.shared_bytes,
             "warps": launch.warps,
         }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return a flat row for each launch: `to_dict`'s fields, named by their path with dots."""
+        data = self.to_dict()
+        shared = {key: data[key] for key in ("schedule", "problem", "gpu", "mix")}
+        rows = [flat({**shared, "launch": launch}) for launch in data["launches"]]
+        return [{name.removeprefix("launch."): value for name, value in row} for row in rows]
+
+    def to_pandas(self) -> Any:
+        """Return `to_rows` as a DataFrame; MissingExtraError without pandas."""
+        return frame(self.to_rows())
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from simgpu.report.notebook import notebook
+
+        return notebook(self)
 
     def __str__(self) -> str:
         from simgpu.report.text import render

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from simgpu.errors import MissingExtraError
+from simgpu.frame import frame
 from simgpu.program.listing import details, title
 
 if TYPE_CHECKING:
@@ -66,14 +66,10 @@ class Timeline:
 
         ``kind`` is "work", "flight", or a stall's reason. MissingExtraError without pandas.
         """
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtraError("pandas", "report") from None
         rows = [_span_row(s) for s in self.spans] + [_flight_row(f) for f in self.flights]
         slots = self.slots
         table = [{"slot": slots[row["cta"]], **row} for row in rows]
-        return pandas.DataFrame(table).sort_values("start", kind="stable", ignore_index=True)
+        return frame(sorted(table, key=lambda row: float(row["start"])))
 
 
 def _span_row(span: Span) -> dict[str, Any]:
