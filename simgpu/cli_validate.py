@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simgpu.report.errors import render_choices, render_errors, render_runs
+from simgpu.report.plot import check_plot, plot_errors
 from simgpu.validation.compare import compare, regime, table, tile_choice
 from simgpu.validation.replay import committed, from_records, schedules_of
 
@@ -32,14 +33,21 @@ def validate_command(
     by: Annotated[
         str, typer.Option(help="Rows by `regime`, `mask`, `head_dim`, `stages` or `set`.")
     ] = "regime",
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw predicted against measured cycles: .png, .svg, .pdf.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
 ) -> None:
     """Replay measurements and print predicted against measured, metric by metric."""
+    if plot:
+        check_plot(plot)
     found = list(from_records(measured, gpu)) if measured else committed(gpu)
     if schedule is not None:
         found = schedules_of(found, schedule)
     compared = _with_progress(found[:: max(1, every)], gpu)
     rows, choices = table(compared, _groups(by)), tile_choice(compared)
+    if plot:
+        plot_errors(plot, compared, by=_groups(by))
     if as_json:
         data = {
             "schema": "simgpu.errors/1",
