@@ -173,6 +173,7 @@ def _run_launch(placed: Placed, case: Case, exact: bool) -> LaunchResult:
         registers_estimated=placed.registers_estimated,
         shared_bytes=placed.shared,
         warps=program.warps,
+        resident=time.resident,
     )
 
 

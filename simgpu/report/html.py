@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from simgpu.report.outline import Outline
     from simgpu.result.run import Run
 
+#: Steps of the picture of the device, at most.
+MOST_STEPS = 400
 #: What the kinds of a profile's numbers mean, assumed first as in ``Profile.sources``.
 KINDS = {
     "assumed": "nobody measured or published it for this GPU",
@@ -78,6 +80,7 @@ def run_page(
         columns=list(found.columns) if len(found.columns) > 1 else [],
         sections={name: _section(found, i) for i, name in enumerate(_NAMES)},
         bars=_bars(run, found),
+        waves=_waves(run),
         roofline=roofs.to_dict(),
         timeline=timeline,
         no_timeline=no_timeline,
@@ -137,6 +140,24 @@ def _cards(run: Run, found: Outline, peak: float) -> list[tuple[str, str, str]]:
 
 def _time(us: float) -> str:
     return f"{us / 1000:,.3f} ms" if us >= 1000 else f"{us:,.1f} µs"
+
+
+def _waves(run: Run) -> dict[str, Any] | None:
+    """Return CTAs on the device over time in the longest launch; None where that is not known."""
+    launch = run.longest
+    steps = launch.resident
+    if not steps:
+        return None
+    every = -(-len(steps) // MOST_STEPS)
+    kept = [*steps[:-1:every], steps[-1]]
+    return {
+        "launch": launch.name,
+        "slots": launch.occupancy.ctas_per_sm * int(run.provenance["sms"]),
+        "sms": run.provenance["sms"],
+        "cycles": round(launch.cycles, 1),
+        "clock_mhz": run.clock_mhz,
+        "steps": [[round(time, 1), ctas] for time, ctas in kept],
+    }
 
 
 def _sources(profile: Profile) -> list[dict[str, Any]]:

@@ -22,7 +22,11 @@ STALLS = ("wait_copy", "wait_mma", "wait_barrier", "contended", "idle", "dispatc
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """One kernel: predicted cycles, bounds, counts over the grid, occupancy, and stalls."""
+    """One kernel: predicted cycles, bounds, counts over the grid, occupancy, and stalls.
+
+    ``resident`` is the number of CTAs on the device from each moment (cycles) on; the exact mode
+    does not tell it.
+    """
 
     name: str
     grid: dict[str, int]
@@ -43,6 +47,7 @@ class LaunchResult:
     registers_estimated: bool
     shared_bytes: int
     warps: int
+    resident: tuple[tuple[float, int], ...] = ()
 
     @property
     def limiter(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,15 @@ class Dispatcher:
     def __init__(self, sms: int, slots: int, slowdown: Sequence[float]) -> None:
         self._sms, self._slots, self._slowdown = sms, slots, slowdown
 
-    def makespan(self, loads: Iterable[Load]) -> tuple[float, float]:
-        """Return when the last CTA ends, and the CTA-cycles of residence, over all SMs."""
+    def makespan(
+        self,
+        loads: Iterable[Load],
+        watch: Callable[[float, int], None] = lambda now, resident: None,
+    ) -> tuple[float, float]:
+        """Return when the last CTA ends, and the CTA-cycles of residence, over all SMs.
+
+        ``watch`` is told the time and the number of resident CTAs whenever that has changed.
+        """
         queue = iter(loads)
         events: list[tuple[float, int, int, float]] = []  # time, number, SM, work that joins
         working: list[list[float]] = [[] for _ in range(self._sms)]
@@ -62,6 +69,7 @@ class Dispatcher:
         for slot in range(self._slots * self._sms):
             if not start(slot % self._sms, 0.0):
                 break
+        watch(0.0, resident)
         while events:
             now, which, sm, joining = heapq.heappop(events)
             if joining < 0.0 and version[sm] != which:
@@ -80,8 +88,8 @@ class Dispatcher:
                 present[:] = [left for left in present if left > 1e-6]
                 end = now
                 resident -= len(ended)
-                for _ in ended:
-                    start(sm, now)
+                if not all([start(sm, now) for _ in ended]):
+                    watch(now, resident)
             if present:
                 number += 1
                 version[sm] = number

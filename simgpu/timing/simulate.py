@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.program.program import op_count
 from simgpu.timing.device import Dispatcher, split_life
@@ -28,11 +28,25 @@ WAVES = 6
 
 @dataclass(frozen=True, slots=True)
 class LaunchTime:
-    """Cycles of one launch, CTA-cycles of residence over all SMs, and role-cycles by reason."""
+    """Cycles of one launch, CTA-cycles of residence over all SMs, and role-cycles by reason.
+
+    ``resident`` is the number of CTAs on the device from each moment (cycles) on: a step for each
+    wave, or for each CTA that leaves a slot empty. The exact mode does not tell it.
+    """
 
     cycles: float
     residence: float
     time: dict[str, float]
+    resident: tuple[tuple[float, int], ...] = ()
+
+
+class Found(NamedTuple):
+    """What is found of the CTAs alone: as `LaunchTime`, before the launch's own cycles."""
+
+    end: float
+    residence: float
+    time: dict[str, float]
+    resident: tuple[tuple[float, int], ...] = ()
 
 
 #: HBM busy for less than this share of a launch is not what it waits for; between the two, the
@@ -58,9 +72,10 @@ def simulate(
     """
     used, found = _hbm_share(launch, dtype, machine, slots, misses, hbm_bytes)
     if exact:
-        found = simulate_exactly(launch, dtype, machine, slots, misses, used)
-    end, residence, time = found
-    return LaunchTime(machine.profile.costs.launch_cycles + end, residence, time)
+        found = Found(*simulate_exactly(launch, dtype, machine, slots, misses, used))
+    launching = machine.profile.costs.launch_cycles
+    resident = tuple((launching + moment, ctas) for moment, ctas in found.resident)
+    return LaunchTime(launching + found.end, found.residence, found.time, resident)
 
 
 def hbm_share(
@@ -82,12 +97,12 @@ def _hbm_share(
     slots: int,
     misses: MissRates,
     hbm_bytes: float,
-) -> tuple[float, tuple[float, float, dict[str, float]]]:
+) -> tuple[float, Found]:
     """Return the share, and what the fast mode finds with it."""
     launching = machine.profile.costs.launch_cycles
     used, found = 1.0, _fast(launch, dtype, machine, slots, misses, 1.0)
     for _ in range(ROUNDS):
-        busy = hbm_bytes / (machine.hbm_bytes_per_cycle * (found[0] + launching))
+        busy = hbm_bytes / (machine.hbm_bytes_per_cycle * (found.end + launching))
         aim = _hbm_shared_with(busy)
         if used - aim < CLOSE:
             break
@@ -104,7 +119,7 @@ def _hbm_shared_with(busy: float) -> float:
 
 def _fast(
     launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates, hbm_used: float
-) -> tuple[float, float, dict[str, float]]:
+) -> Found:
     ctas, sms = launch.grid.ctas, machine.sms
     times = SmTimes(machine, dtype, misses, machine.shared_by(min(ctas, sms), hbm_used))
     most = min(slots, math.ceil(ctas / sms))
@@ -127,9 +142,9 @@ def _fast(
     loads = [
         split_life(a.cycles, b.cycles, slowdown[most]) for a, b in zip(alone, together, strict=True)
     ]
-    end, residence = _dispatch(launch, machine, slots, slowdown, loads, together)
+    end, residence, resident = _dispatch(launch, machine, slots, slowdown, loads, together)
     time = Life(0.0, {}).plus(_mean(launch, together), launch.grid.ctas).time
-    return end, residence, time
+    return Found(end, residence, time, resident)
 
 
 def _mean(launch: Launch, lives: Sequence[Life]) -> Life:
@@ -139,14 +154,16 @@ def _mean(launch: Launch, lives: Sequence[Life]) -> Life:
     return total
 
 
-def _in_waves(
-    launch: Launch, wave: int, lives: Sequence[Life], last: Sequence[Life]
-) -> tuple[float, float, dict[str, float]]:
+def _in_waves(launch: Launch, wave: int, lives: Sequence[Life], last: Sequence[Life]) -> Found:
     """CTAs that do equal work, but for clipped tiles, end in step; the last wave may be short."""
     before = math.ceil(launch.grid.ctas / wave) - 1
     life, final = _mean(launch, lives), _mean(launch, last)
     served = Life(0.0, {}).plus(life, before * wave).plus(final, launch.grid.ctas - before * wave)
-    return before * life.cycles + max(x.cycles for x in last), served.cycles, served.time
+    end = before * life.cycles + max(x.cycles for x in last)
+    steps = [(number * life.cycles, wave) for number in range(before)]
+    rest = launch.grid.ctas - before * wave
+    resident = (*steps, (before * life.cycles, rest), (end, 0))
+    return Found(end, served.cycles, served.time, resident)
 
 
 def _slowdown(alone: Sequence[Life], together: Sequence[Life], most: int) -> list[float]:
@@ -168,7 +185,7 @@ def _dispatch(
     slowdown: Sequence[float],
     loads: Sequence[Load],
     together: Sequence[Life],
-) -> tuple[float, float]:
+) -> tuple[float, float, tuple[tuple[float, int], ...]]:
     """Dispatch in launch order; a long grid's middle is as its full SMs are."""
     numbers = launch.class_numbers()
     axes = list(launch.grid.work_axes)
@@ -181,6 +198,11 @@ def _dispatch(
         order.append(numbers[tuple((name, at[name]) for name in axes)])
     followed = min(heads, math.ceil(WAVES * machine.sms * slots / per_head))
     queue = [loads[c] for c in order] * followed
-    end, residence = Dispatcher(machine.sms, slots, slowdown).makespan(queue)
+    steps: list[tuple[float, int]] = []
+    device = Dispatcher(machine.sms, slots, slowdown)
+    end, residence = device.makespan(queue, lambda now, ctas: steps.append((now, ctas)))
     skipped = (heads - followed) * sum(together[c].cycles for c in order)
-    return end + skipped / (machine.sms * slots), residence + skipped
+    later = skipped / (machine.sms * slots)
+    # slots stay full until the queue is empty, so what was skipped lies before the second step
+    resident = (*steps[:1], *((now + later, ctas) for now, ctas in steps[1:]))
+    return end + later, residence + skipped, resident

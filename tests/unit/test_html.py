@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import replace
 from html import unescape
+from itertools import pairwise
 
 import pytest
 
@@ -146,3 +147,18 @@ def test_what_is_too_much_to_draw_is_said_and_not_simulated():
 
 def _many(run):
     return replace(run.launches[0].occupancy, ctas_per_sm=100)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_area_of_ctas_over_time_is_their_residence(causal):
+    problem = simgpu.Attention(batch=4, heads_q=16, seq_q=2048, head_dim=64, causal=causal)
+    run = simgpu.run("fa2", problem, "h100")
+    (launch,), sms = run.launches, run.provenance["sms"]
+    area = sum(n * (end - at) for (at, n), (end, _) in pairwise(launch.resident))
+    warps = area * launch.warps / (launch.cycles * sms)
+    assert warps == pytest.approx(launch.achieved_warps_per_sm, rel=0.1 if causal else 0.02)
+    assert launch.resident[-1] == (pytest.approx(launch.cycles), 0)
+    assert max(n for _, n in launch.resident) <= launch.occupancy.ctas_per_sm * sms
+    drawn = Page(run_page(run, load_profile("h100"))).data["waves-data"]
+    assert len(drawn["steps"]) <= 401
+    assert drawn["steps"][-1] == [pytest.approx(launch.cycles, abs=0.1), 0]
