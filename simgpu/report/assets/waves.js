@@ -16,8 +16,9 @@
       path += ` L${X(time)},${Y(i ? steps[i - 1][1] : 0)} L${X(time)},${Y(ctas)}`;
     });
     parts.push(svg("path", { d: path + "z", fill: color("blue"), opacity: 0.75 }));
-    if (steps.length * 3 < width) {
-      for (const [time, ctas] of steps.slice(1, -1))
+    for (const [i, [time, ctas]] of steps.entries()) {
+      const alike = i > 0 && steps[i - 1][1] === found.slots, wide = i > 0 && X(time) - X(steps[i - 1][0]) > 4;
+      if (alike && wide && ctas)
         parts.push(svg("line", { x1: X(time), x2: X(time), y1: Y(ctas), y2: Y(0), stroke: color("card"), "stroke-width": 1 }));
     }
     parts.push(svg("line", { x1: left, x2: width - right, y1: Y(found.slots), y2: Y(found.slots), class: "axis", "stroke-dasharray": "4 3" }));
