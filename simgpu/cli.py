@@ -43,6 +43,7 @@ from simgpu.errors import SimgpuError
 
 #: Commands of other modules, loaded when they are called: name → module and function.
 ELSEWHERE = {
+    "calibrate": ("simgpu.calibrate.command", "calibrate_command"),
     "compare": ("simgpu.cli_report", "compare_command"),
     "explain": ("simgpu.cli_report", "explain_command"),
     "compile": ("simgpu.compiled.command", "compile_command"),

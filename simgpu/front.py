@@ -117,10 +117,11 @@ def _at_board_clock(case: Case, found: Run, exact: bool) -> Run:
 
 def activity(found: Run, cycles: float | None = None) -> Activity:
     """Return what a run does, from which its clock follows; in ``cycles`` instead of its own."""
-    sms = found.provenance["sms"]
-    own = found.cycles
+    sms, own = found.provenance["sms"], found.cycles
     working = sum(
-        min(1.0, math.prod(x.grid.values()) / sms) * x.cycles / own for x in found.launches
+        min(1.0, math.prod(x.grid.values()) / sms) * x.cycles / own
+        for x in found.launches
+        if x.work.flops_tensor
     )
     return Activity(
         cycles=own if cycles is None else cycles,

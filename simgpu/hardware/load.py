@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 ENTRY_POINT_GROUP = "simgpu.profiles"
-_NOT_INHERITED = frozenset({"name", "aliases", "title", "extends"})
+_NOT_INHERITED = frozenset({"name", "aliases", "title", "extends", "measurements"})
 
 
 def load_profile(name_or_path: str | Path) -> Profile:

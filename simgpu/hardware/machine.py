@@ -82,10 +82,10 @@ class Machine:
 
 def coalesced_share(profile: Profile) -> float:
     """Return the share of read requests that pass the coalescer when neighbours run in step."""
-    group, joined = profile.memory.coalescer_group_sms, profile.memory.coalescer_joined_share
-    if group is None or joined is None:
+    joins, joined = profile.memory.coalescer_joins, profile.memory.coalescer_joined_share
+    if joins is None or joined is None:
         return 1.0
-    return 1.0 - (1.0 - 1.0 / group) * joined
+    return 1.0 - (1.0 - 1.0 / joins) * joined
 
 
 def _l2_bytes_served(profile: Profile) -> float:

@@ -55,6 +55,10 @@ class Origin(Strict):
     source: str = Field(min_length=3, description="document and table, or the runs")
     note: str | None = Field(None, description="what surprises")
     fitted_on: str | None = Field(None, description="the runs, if the kind is fitted")
+    spread: float | None = Field(None, ge=0, description="range of the samples over their median")
+    date: str | None = Field(
+        None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="when it was measured"
+    )
 
     @model_validator(mode="after")
     def _fit_names_its_runs(self) -> Self:
@@ -62,6 +66,16 @@ class Origin(Strict):
             text = "is fitted but does not say on what; add fitted_on: the runs it was fitted on"
             raise PydanticCustomError("fitted_on_missing", text)
         return self
+
+
+class Measurement(Strict):
+    """One quantity of `simgpu calibrate`; kept beside the numbers, and read by no prediction."""
+
+    value: float
+    unit: str
+    method: str
+    spread: float = Field(ge=0, description="range of the samples over their median")
+    repeats: int = Field(gt=0)
 
 
 class SourceRow(NamedTuple):
@@ -93,6 +107,7 @@ class Profile(Strict):
     costs: Costs
     power: Power | None = None
     energy: Energy | None = None
+    measurements: dict[str, Measurement] = Field(default_factory=dict)
     origins: dict[str, Origin]
 
     @model_validator(mode="before")
@@ -121,7 +136,7 @@ class Profile(Strict):
     @property
     def digest(self) -> str:
         """Twelve hex digits over what a prediction can depend on: numbers, not their sources."""
-        aside = {"aliases", "title", "extends", "origins"}
+        aside = {"aliases", "title", "extends", "origins", "measurements"}
         content = self.model_dump(mode="json", exclude=aside, exclude_none=True)
         content["capabilities"] = sorted(self.capabilities)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))

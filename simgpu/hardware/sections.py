@@ -90,8 +90,24 @@ class Memory(Strict):
     smem_latency_cycles: float = number("load from shared memory", most=1e4)
     tma_latency_cycles: float | None = number("TMA, L2 hit", most=1e5, absent=True)
     coalescer_group_sms: int | None = number("SMs behind one coalescer", most=1024, absent=True)
+    coalescer_joins: int | None = number("requests it joins into one", most=1024, absent=True)
     coalescer_joined_share: float | None = number(
-        "requests of SMs in step that it joins", most=1, least=0, absent=True
+        "of the requests it could join, those that it does, in the median",
+        most=1,
+        least=0,
+        absent=True,
+    )
+    coalescer_odds: float | None = number(
+        "to be joined, in a first pass and wave", most=1e3, least=0, absent=True
+    )
+    coalescer_passes_exponent: float | None = number(
+        "odds fall so with passes of hidden loads", most=10, least=0, absent=True
+    )
+    coalescer_unequal_exponent: float | None = number(
+        "odds fall so with waves of unequal CTAs", most=10, least=0, absent=True
+    )
+    coalescer_residents_exponent: float | None = number(
+        "odds fall so with waves of co-resident CTAs", most=10, least=0, absent=True
     )
     sector_bytes: int = number("unit of L2 and HBM traffic", most=1024)
 
@@ -130,7 +146,7 @@ class Energy(Strict):
     The energies of instructions, FLOP and L2 bytes stand for all that goes with them.
     """
 
-    loaded_mhz: float = number("highest SM clock with work on all SMs", most=5000)
+    loaded_mhz: float = number("highest SM clock with tensor work on all SMs", most=5000)
     reference_mhz: float = number("SM clock at which the energies hold", most=5000)
     voltage_slope: float = number("relative voltage a relative clock", most=2, least=0)
     working_watts: float = number("board with work, before what it does", most=1e5)

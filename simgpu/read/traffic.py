@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.cost.instructions import instructions, wavefronts
 from simgpu.cost.jobs import MissRates, jobs
-from simgpu.hardware.machine import UNITS, coalesced_share
+from simgpu.hardware.machine import UNITS
 from simgpu.program.mix import Mix
 from simgpu.program.ops import Copy
+from simgpu.read.coalesce import l2_read_bytes
 from simgpu.read.count import count_launch
 from simgpu.read.tally import tally
 from simgpu.tensor import Tile
@@ -79,10 +79,14 @@ def traffic(launch: Launch, problem: Attention, machine: Machine, slots: int, l2
     found = l2.follow(launch, problem, wave)
     beyond = {READ: 0.0, WRITTEN: 0.0}
     rates: dict[str, dict[str, float]] = {READ: {}, WRITTEN: {}}
-    for (what, tensor), asked in _asked(launch).items():
-        size = found[what].get(tensor.name, NEVER).beyond(asked, tensor_bytes(tensor, problem))
-        beyond[what] += size
-        rates[what][tensor.name] = size / asked
+    asked: dict[str, dict[str, int]] = {READ: {}, WRITTEN: {}}
+    passed: dict[str, dict[str, float]] = {READ: {}, WRITTEN: {}}
+    for (what, tensor), size in _asked(launch).items():
+        name, whole = tensor.name, tensor_bytes(tensor, problem)
+        asked[what][name] = size
+        passed[what][name] = found[what].get(name, NEVER).beyond(size, whole)
+        beyond[what] += passed[what][name]
+        rates[what][name] = passed[what][name] / size
     misses = MissRates(rates[READ], rates[WRITTEN], min(1.0, wave / launch.grid.ctas))
     served = _served(launch, problem, machine, misses)
     work, memory = count_launch(launch), machine.profile.memory
@@ -91,7 +95,7 @@ def traffic(launch: Launch, problem: Attention, machine: Machine, slots: int, l2
         mix=served.mix,
         wavefronts=served.wavefronts,
         demand=served.demand,
-        l2_read_bytes=work.global_read_bytes * _coalesced(launch, machine),
+        l2_read_bytes=l2_read_bytes(launch, memory, wave, slots, asked[READ], passed[READ]),
         l2_write_bytes=work.global_write_bytes * memory.l2_write_sector_factor,
         hbm_read_bytes=beyond[READ],
         hbm_write_bytes=beyond[WRITTEN],
@@ -122,14 +126,3 @@ def _served(launch: Launch, problem: Attention, machine: Machine, misses: MissRa
         return _Served(mix, wavefronts(op, role, machine), demand)
 
     return tally(launch, _Served(), of)
-
-
-def _coalesced(launch: Launch, machine: Machine) -> float:
-    """Return the share of read requests that pass the coalescer between SMs and L2.
-
-    Neighbouring SMs that run the same program ask for the same tiles at nearly the same time; a
-    measured share of their requests is served by one read.
-    """
-    combinations = math.prod(launch.grid.work_axes.values())
-    alike = max(len(c.points) for c in launch.classes) / combinations
-    return 1.0 - (1.0 - coalesced_share(machine.profile)) * alike

@@ -20,7 +20,7 @@ class Activity:
     """What the whole GPU does over some cycles.
 
     Tensor FLOP, warp instructions, bytes from L2 to SMs and bytes of HBM are totals;
-    ``working_sms`` is the share of the SMs that have work.
+    ``working_sms`` is the share of the SMs that have tensor work.
     """
 
     cycles: float
@@ -34,8 +34,8 @@ class Activity:
 def board_clock(profile: Profile, activity: Activity) -> float:
     """Return the SM clock in MHz that the board sustains under ``activity``.
 
-    It is the highest that the SMs reach together (from ``boost_mhz`` with few of them at work to
-    ``loaded_mhz`` with all), or lower, where `board_watts` meets the board's limit. Raises
+    It is the highest that the SMs reach together (from ``boost_mhz`` with few of them at tensor
+    work to ``loaded_mhz`` with all), or lower, where `board_watts` meets the board's limit. Raises
     UnsupportedError for a profile without a power limit or without energies.
     """
     energy, power = profile.energy, profile.power
