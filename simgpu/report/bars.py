@@ -59,8 +59,8 @@ def stalls(columns: Columns) -> list[Bar]:
 
 
 def limits(columns: Columns) -> list[Bar]:
-    """CTAs an SM that each resource allows, as shares of what the most generous allows."""
-    most = max(max(r["occupancy"]["limits"].values()) for r in columns.values())
+    """CTAs an SM that each resource allows, as shares of the most blocks an SM can hold."""
+    most = max(r["occupancy"]["limits"]["blocks"] for r in columns.values())
     return [
         Bar(key, name, [_count(r["occupancy"]["limits"][key], most) for r in columns.values()])
         for key, name in LIMITS.items()

@@ -8,14 +8,19 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from simgpu.errors import MissingExtraError
+from simgpu.errors import MissingExtraError, ProfileError
+from simgpu.hardware.load import load_profile
 from simgpu.report import bars
+from simgpu.report.lanes import first_ctas
 from simgpu.report.outline import outline
+from simgpu.report.output import check_writable, write_text
 from simgpu.report.remedies import compulsory_bytes
 from simgpu.report.roofline import roofline
 from simgpu.report.words import COMPUTE, MEMORY, STALLS, UNITS, amount, percent, sentence
+from simgpu.schedules import schedule_names
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from jinja2 import Environment
@@ -90,6 +95,21 @@ def run_page(
         digest=profile.digest,
         version=run.to_dict()["version"],
     )
+
+
+def write_run(run: Run, path: str | os.PathLike[str], gpu: str | None) -> None:
+    """Write the page of a run alone; ``gpu`` is its profile's file, if not one of the named."""
+    check_writable(path)
+    profile = load_profile(gpu or run.gpu)
+    if profile.digest != run.digest:
+        raise ProfileError(
+            f"the run was on {run.gpu} ({run.digest}), {profile.name} is {profile.digest}: "
+            "give the profile that it was made with"
+        )
+    drawn: tuple[dict[str, Any] | None, str] = (None, "this schedule has no name to make it from")
+    if run.schedule in schedule_names():
+        drawn = first_ctas(run.schedule, run, profile)
+    write_text(path, run_page(run, profile, (), None, *drawn))
 
 
 _NAMES = ("light", "compute", "memory", "occupancy", "warps", "launch")

@@ -10,6 +10,8 @@ from simgpu.frame import flat, frame
 from simgpu.units import cycles_to_us, tflops
 
 if TYPE_CHECKING:
+    import os
+
     from simgpu.cost.work import Work
     from simgpu.hardware.occupancy import Occupancy
     from simgpu.problem import Attention
@@ -192,6 +194,17 @@ class Run:
     def to_pandas(self) -> Any:
         """Return `to_rows` as a DataFrame; MissingExtraError without pandas."""
         return frame(self.to_rows())
+
+    def to_html(self, path: str | os.PathLike[str], gpu: str | None = None) -> None:
+        """Write the run's page, a self-contained file, without other schedules beside it.
+
+        ``gpu`` is the file of a profile that is not among the named ones. Raises OutputError for a
+        path that cannot be written, ProfileError for another GPU's profile, MissingExtraError
+        without jinja2.
+        """
+        from simgpu.report.html import write_run
+
+        write_run(self, path, gpu)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

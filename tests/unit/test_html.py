@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 
 import simgpu
-from simgpu.errors import MissingExtraError, OutputError
+from simgpu.errors import MissingExtraError, OutputError, ProfileError
 from simgpu.hardware.load import load_profile
 from simgpu.report.html import run_page
 from simgpu.report.lanes import UNITS, first_ctas
@@ -52,6 +52,24 @@ def test_several_launches_have_a_column_each():
     page = check_whole(run_page(run, load_profile("a100")))
     for launch in run.launches:
         assert f"{100 * launch.bounds['hbm'] / launch.cycles:.1f} % · " in page.words
+
+
+def test_what_the_exact_mode_does_not_tell_is_not_drawn():
+    tiny = simgpu.Attention(batch=1, heads_q=2, seq_q=128, head_dim=64)
+    page = check_whole(run_page(simgpu.run("fa2", tiny, "h100", exact=True), load_profile("h100")))
+    assert "waves-data" not in page.data
+    assert "No timeline: none was asked for." in page.words
+
+
+def test_a_run_writes_its_own_page(run, tmp_path):
+    run.to_html(tmp_path / "run.html")
+    page = check_whole((tmp_path / "run.html").read_text(encoding="utf-8"))
+    assert [p["name"] for p in page.data["roofline-data"]["points"]] == ["fa3"]
+    assert page.data["sm-data"]["schedule"] == "fa3"
+    with pytest.raises(OutputError, match="cannot write"):
+        run.to_html(tmp_path)
+    with pytest.raises(ProfileError, match=r"the run was on h100_sxm5 .*, a100"):
+        run.to_html(tmp_path / "run.html", gpu="a100")
 
 
 def test_every_number_of_the_profile_is_there_assumed_ones_first(text):
