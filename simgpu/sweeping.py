@@ -68,9 +68,10 @@ def sweep(
     """Predict every combination of schedules, problems, GPUs and values of ``params``.
 
     ``options`` are those of `simgpu.run` (clock_mhz, exact, mix). A combination that cannot be is
-    a row with its error. With joblib the points are shared by ``workers`` processes (left out: one
-    a core, if there are enough points), else they run one after the other. ``progress`` is called
-    after each. Ctrl-C ends the sweep; what was predicted until then is returned.
+    a row with its error, and so is one at which a schedule's own code fails. With joblib the points
+    are shared by ``workers`` processes (left out: one a core, if there are enough points), else
+    they run one after the other. ``progress`` is called after each. Ctrl-C ends the sweep; what was
+    predicted until then is returned.
     """
     points = list(_points(_many(schedules), _many(problems), _many(gpus), params or {}, options))
     rows: list[dict[str, Any]] = []
@@ -106,7 +107,7 @@ def _predictions(points: list[Point], workers: int | None) -> Iterator[dict[str,
         from joblib import Parallel, delayed
     except ImportError:
         return map(predict, points)
-    shared = Parallel(n_jobs=workers or -1, return_as="generator")
+    shared = Parallel(n_jobs=workers or -1, batch_size=1, return_as="generator")
     found: Iterator[dict[str, Any]] = shared(delayed(predict)(point) for point in points)
     return found
 
@@ -127,6 +128,8 @@ def predict(point: Point) -> dict[str, Any]:
         found = run(point.schedule, point.problem, gpu, params=point.params, **point.options)
     except SimgpuError as error:
         return {**dict(flat(asked)), "error": str(error)}
+    except Exception as error:  # of a schedule's own code: the other points go on
+        return {**dict(flat(asked)), "error": f"{type(error).__name__}: {error}"}
     data = found.to_dict()
     kept = {k: v for k, v in data.items() if k not in ("schema", "version", "launches")}
     del kept["provenance"]

@@ -6,12 +6,15 @@ import csv
 import io
 import json
 import sys
+from dataclasses import dataclass
 
 import pytest
 from typer.testing import CliRunner
 
 import simgpu
 from simgpu.cli import app
+from simgpu.program.program import Grid
+from simgpu.program.record import schedule
 
 PROBLEMS = [simgpu.Attention(batch=1, heads_q=2, seq_q=n, head_dim=64) for n in (128, 256)]
 
@@ -45,6 +48,22 @@ def test_a_bad_point_is_a_row_with_its_error():
     assert bad["gpu.name"] == "h2000"
     assert bad["error"].startswith("unknown hardware profile 'h2000'")
     assert found.rows[1]["schedule.params.stages"] == 99
+
+
+def test_a_schedule_that_fails_is_a_row_too():
+    @schedule("breaks")
+    @dataclass(frozen=True)
+    class Breaks:
+        def grid(self, p):
+            return Grid(m=1 // (p.seq_q - 128))
+
+        def build(self, p, cta):
+            raise AssertionError
+
+    broken = simgpu.sweep(Breaks(), PROBLEMS[0]).rows
+    assert [row["error"] for row in broken] == [
+        "ZeroDivisionError: integer division or modulo by zero"
+    ]
 
 
 def test_ctrl_c_keeps_what_is_there():
