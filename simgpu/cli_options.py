@@ -71,14 +71,14 @@ def settings(texts: Iterable[str], flag: str) -> dict[str, str]:
 
 
 def read_resources(text: str | None) -> dict[str, int]:
-    """Read ``registers=N,shared_bytes=N``."""
+    """Read ``registers=N,shared_bytes=N,spills=N,serial_products=N``, or some of them."""
     from simgpu.place import RESOURCES
 
     found: dict[str, int] = {}
     for key, value in settings(text.split(",") if text else [], "--resources").items():
         if key not in RESOURCES:
             raise ScheduleError(f"unknown resource {key!r}{did_you_mean(key, RESOURCES)}")
-        least = 1 if key == "registers" else 0
+        least = RESOURCES[key]
         if not value.isdecimal() or int(value) < least:
             raise ScheduleError(
                 f"--resources {key}={value}: it must be a whole number of at least {least}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simgpu.cost.registers import estimated_registers
+from simgpu.cost.registers import estimated_registers, estimated_spills, serial_products
 from simgpu.errors import ScheduleError, UnknownNameError, UnsupportedError, did_you_mean
 from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import Machine
 from simgpu.hardware.occupancy import occupancy
+from simgpu.program.found import as_compiled
 from simgpu.program.record import record
 from simgpu.program.verify import check_fit
 from simgpu.read.bound import longest
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from simgpu.program.program import Launch, Recording, Schedule
     from simgpu.read.traffic import Traffic
 
-RESOURCES = ("registers", "shared_bytes")
+#: What a compiler finds, and the least that each can be.
+RESOURCES = {"registers": 1, "shared_bytes": 0, "spills": 0, "serial_products": 0}
 MIXES = ("analytic", "compiled")
 
 
@@ -83,8 +85,18 @@ def place(case: Case) -> Iterator[Placed]:
     machine.tensor_flops(problem.dtype)
     for launch, resources in zip(case.recording.launches, case.resources, strict=True):
         fit, registers, shared = _occupancy(launch, machine, resources)
-        served = traffic(launch, problem, machine, fit.ctas_per_sm, l2)
+        if case.compiled is None:
+            launch = _as_compiled(launch, machine.profile, resources)
+        served = traffic(launch, problem, machine, fit.ctas_per_sm, l2, fit.l1_bytes)
         yield Placed(launch, fit, registers, "registers" not in resources, shared, served)
+
+
+def _as_compiled(launch: Launch, profile: Profile, resources: dict[str, int]) -> Launch:
+    """Return the launch with spills and serial products: those given, else estimates."""
+    program = launch.classes[longest(launch)].program
+    spills = resources.get("spills", estimated_spills(program, profile))
+    serial = resources.get("serial_products", serial_products(program, profile))
+    return as_compiled(launch, spills=spills, serial=serial > 0)
 
 
 def check_capabilities(recording: Recording, profile: Profile) -> None:
@@ -133,8 +145,10 @@ def _occupancy(
     for name in resources:
         if name not in RESOURCES:
             raise ScheduleError(f"unknown resource {name!r}{did_you_mean(name, RESOURCES)}")
-    if resources.get("registers", 1) < 1:
-        raise ScheduleError(f"registers is {resources['registers']}: it must be at least 1")
+        if resources[name] < RESOURCES[name]:
+            raise ScheduleError(
+                f"{name} is {resources[name]}: it must be at least {RESOURCES[name]}"
+            )
     profile, program = machine.profile, launch.classes[longest(launch)].program
     shared = resources.get("shared_bytes", program.shared_bytes)
     registers = resources.get("registers", 0) or estimated_registers(program, profile)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.compiled.mix import compiled_mixes, differences
 from simgpu.cost.instructions import instructions
 from simgpu.errors import UnsupportedError
+from simgpu.program.found import as_compiled
 from simgpu.program.mix import Mix
 from simgpu.program.ops import Apply, Repeat
 from simgpu.program.program import Launch, Recording
@@ -63,7 +64,10 @@ def compile_recording(recording: Recording, machine: Machine) -> CompiledRecordi
         _check(launch)
     mixes = compiled_mixes(recording.name, recording.params, recording.problem, machine.profile)
     launches, lines = [], []
-    for launch, mix in zip(recording.launches, mixes, strict=True):
+    for recorded, mix in zip(recording.launches, mixes, strict=True):
+        stats = [x for x in (mix.full_stats, mix.masked_stats) if x]
+        serial = any(x.serial_products for x in stats)
+        launch = as_compiled(recorded, spills=mix.spills, serial=serial)
         launches.append(with_compiled_mix(launch, mix, machine))
         totals = (total_mix(x, machine) for x in (launch, launches[-1]))
         lines += differences(*totals)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, assert_never
 
-from simgpu.cost.work import operand_bytes, repeats, tile_bytes
+from simgpu.cost.work import LANES, operand_bytes, repeats, tile_bytes
 from simgpu.program.mix import Mix
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
 from simgpu.program.tile import View
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from simgpu.program.ops import Op
     from simgpu.program.program import Role
 
-LANES = 32
 BYTES_PER_LANE = 16  # the widest load or store of a thread
 WAVEFRONT_BYTES = 128
 STATISTICS = 16  # a tile of fewer columns holds numbers about rows: no MMA is as narrow
@@ -33,8 +32,10 @@ def instructions(op: Op, role: Role, machine: Machine) -> Mix:
             return _copy(op, role)
         case Mma():
             return _mma(op, role, machine)
-        case Apply(_, _, _, _, adjust):
-            return _apply(op, role).plus(adjust) if adjust else _apply(op, role)
+        case Apply(adjust=adjust, spilled=spilled):
+            # STL and LDL, two registers each
+            mix = _apply(op, role).plus(Mix(lsu=float(spilled * role.warps)))
+            return mix.plus(adjust) if adjust else mix
         case Arrive(signal):
             return Mix(other=role.warps * (signal.barrier.kind != "group"))
         case Wait(signal):

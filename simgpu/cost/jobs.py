@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from simgpu.cost.instructions import held, instructions, operand_bytes_per_warp
-from simgpu.cost.work import operand_bytes, tile_bytes, work
-from simgpu.hardware.machine import ALU, FMA, ISSUE, MUFU, UNITS
+from simgpu.cost.work import local_bytes, operand_bytes, tile_bytes, work
+from simgpu.hardware.machine import ALU, FMA, ISSUE, MUFU, UNITS, coalesced_share
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
 from simgpu.program.tile import View
 from simgpu.tensor import Tile
@@ -61,11 +61,13 @@ class MissRates:
 
     ``read`` and ``written`` are shares of bytes that go to HBM. ``late`` is the share of loads that
     see HBM's latency all the same: when a whole wave marches in step, one miss is everybody's.
+    ``local`` is the share of spilled registers that L1 does not hold when they are loaded again.
     """
 
     read: Mapping[str, float] = field(default_factory=dict)
     written: Mapping[str, float] = field(default_factory=dict)
     late: float = 0.0
+    local: float = 0.0
 
 
 def _demand(**units: float) -> Demand:
@@ -93,9 +95,14 @@ def jobs(
             return _mma(op, role, machine, dtype)
         case Apply(fn, args):
             mix, costs = instructions(op, role, machine), machine.profile.costs
-            alone = costs.row_max_cycles_per_score * held(args[0], role) if fn.chain else 0.0
+            alone = costs.row_max_chain_cycles * _of_a_row(args, role) if fn.chain else 0.0
             latency = costs.row_max_cycles * fn.chain + costs.exp_cycles * fn.exps
-            return Jobs((Job(_issue(mix), alone, latency, _per_scheduler(role, machine)),))
+            apply = Job(_issue(mix), alone, latency, _per_scheduler(role, machine))
+            spilled = local_bytes(op, role)
+            if not spilled:
+                return Jobs((apply,))
+            stores, loads = _local(spilled, machine, misses)
+            return Jobs((apply, loads), stores)
         case Wait(signal):
             if signal.barrier.kind == "group":
                 return Jobs()
@@ -104,6 +111,24 @@ def jobs(
             return Jobs()
         case other:
             assert_never(other)
+
+
+def _local(spilled: int, machine: Machine, misses: MissRates) -> tuple[Job, Job]:
+    """Return the way of spilled registers to local memory, and back.
+
+    L1 writes through, so all stores reach L2, in both of its halves (measured on an H200: as many
+    bytes as are spilled, times the sector factor); nothing joins this traffic of one warp.
+    """
+    memory, alone = machine.profile.memory, coalesced_share(machine.profile)
+    written, missed = spilled * memory.l2_write_sector_factor, spilled * misses.local
+    latency = memory.l2_hit_latency_cycles if misses.local else memory.smem_latency_cycles
+    stores = Job(_demand(lsu=spilled, l2=written / alone))
+    return stores, Job(_demand(lsu=spilled, l2=missed / alone), latency=latency)
+
+
+def _of_a_row(args: tuple[View, ...], role: Role) -> float:
+    """Return how many scores of each of its rows a thread holds: the length of a chain."""
+    return held(args[0], role) / held(args[1], role)
 
 
 def _per_scheduler(role: Role, machine: Machine) -> float:
@@ -119,11 +144,14 @@ def _mma(op: Mma, role: Role, machine: Machine, dtype: str) -> Jobs:
         smem = operand_bytes_per_warp(op, role) * role.warps
         multiply = Job(_issue(mix, tensor=busy, smem=smem), warps=_per_scheduler(role, machine))
         return Jobs((multiply,))
-    k = op.shape[2]
-    busy = flops / rate * (1 + 16 * costs.mma_drain / k)
-    slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * busy
-    demand = _issue(mix, tensor=busy, smem=operand_bytes(op, role), issue=slots)
+    smem = operand_bytes(op, role)
+    # narrow tiles wait for their operands, and nobody else multiplies meanwhile
+    busy = max(flops / rate, smem / machine.profile.rates.smem_bytes)
+    slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * flops / rate
+    demand = _issue(mix, tensor=busy, smem=smem, issue=slots)
     alone = costs.mma_issue_cycles * mix.tensor / role.warps
+    if op.serial:
+        alone = busy + costs.mma_serial_cycles * mix.tensor / role.warps
     setup = Job(_demand(), latency=costs.mma_setup_cycles)
     return Jobs((setup,), Job(demand, alone, costs.mma_latency_cycles))
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from simgpu.program.tile import Operand
 
 ROWS_PER_WARP = 16
+LANES = 32
+REGISTER_BYTES = 4
 
 
 class Work(NamedTuple):
@@ -32,6 +34,7 @@ class Work(NamedTuple):
     smem_fill_bytes: int = 0
     smem_operand_bytes: int = 0
     smem_exchange_bytes: int = 0
+    local_bytes: int = 0
     barriers: int = 0
     atomics: int = 0
 
@@ -60,7 +63,8 @@ def work(op: Op, role: Role, env: Mapping[str, int]) -> Work:
             )
         case Apply(fn, args):
             rows, cols = args[0].shape
-            return Work(exps=rows * cols + rows) if fn.exps else Work()
+            exps = rows * cols + rows if fn.exps else 0
+            return Work(exps=exps, local_bytes=local_bytes(op, role))
         case Arrive(signal) | Wait(signal):
             counted = signal.barrier.kind != "group" and signal.use.at(env) >= 0
             return Work(barriers=int(counted))
@@ -86,6 +90,11 @@ def _copy(op: Copy, env: Mapping[str, int]) -> Work:
         smem_exchange_bytes=exchange,
         atomics=atomics,
     )
+
+
+def local_bytes(op: Apply, role: Role) -> int:
+    """Return the bytes that a tile function's warps spill to local memory, and load again."""
+    return op.spilled * REGISTER_BYTES * LANES * role.warps
 
 
 def tile_bytes(operand: Operand) -> int:

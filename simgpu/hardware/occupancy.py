@@ -29,6 +29,7 @@ class Occupancy:
 
     ``shared_at_carveout`` is the shared-memory limit as Nsight Compute reports it, at the
     carve-out that the driver is inferred to choose. It never lowers ``ctas_per_sm``.
+    ``l1_bytes`` is what shared memory leaves of the memory that it has in common with L1.
     If ``ctas_per_sm`` is 0, ``reason`` says what was wanted and what there is; else it is empty.
     """
 
@@ -37,6 +38,7 @@ class Occupancy:
     limits: Limits
     limiter: str
     shared_at_carveout: int
+    l1_bytes: int
     reason: str
 
 
@@ -69,6 +71,7 @@ def occupancy(
         limits=limits,
         limiter=Limits._fields[limits.index(ctas)],
         shared_at_carveout=_at_carveout(sm, shared_bytes, limits),
+        l1_bytes=max(0, sm.l1_and_smem_bytes - _carveout(sm, shared_bytes, limits)),
         reason="" if ctas else _reason(sm, registers_per_thread, shared_bytes, warps, warp_size),
     )
 
@@ -107,17 +110,22 @@ def _by_shared(sm: OccupancyLimits, shared_bytes: int) -> int:
 
 
 def _at_carveout(sm: OccupancyLimits, shared_bytes: int, limits: Limits) -> int:
-    """Shared-memory limit at the carve-out of docs/decisions/0002-profiles.md."""
+    """Shared-memory limit at the carve-out that the driver is inferred to choose."""
     allocated = _allocated(sm, shared_bytes)
-    if shared_bytes > sm.smem_static_limit_bytes or not allocated:
-        return limits.shared
+    return _carveout(sm, shared_bytes, limits) // allocated if allocated else limits.shared
+
+
+def _carveout(sm: OccupancyLimits, shared_bytes: int, limits: Limits) -> int:
+    """Bytes that the driver gives shared memory: docs/decisions/0002-profiles.md."""
+    if shared_bytes > sm.smem_static_limit_bytes:
+        return sm.smem_per_sm_bytes
+    allocated = _allocated(sm, shared_bytes)
     ctas = max(1, min(limits.registers, limits.warps, limits.blocks))
     need = ctas * allocated
     if ctas > 1:
         need = max(need, min(2 * need, sm.smem_carveout_headroom_kb * _KIB))
     fitting = [kb * _KIB for kb in sm.smem_carveouts_kb if kb * _KIB >= need]
-    chosen = min(*fitting, sm.smem_per_sm_bytes) if fitting else sm.smem_per_sm_bytes
-    return chosen // allocated
+    return min(*fitting, sm.smem_per_sm_bytes) if fitting else sm.smem_per_sm_bytes
 
 
 def _reason(

@@ -43,6 +43,7 @@ class OccupancyLimits(Strict):
     warps_per_sm: int = number("warps an SM can hold", most=256)
     ctas_per_sm: int = number("CTAs an SM can hold", most=256)
     threads_per_cta_max: int = number("threads one CTA may have", most=4096)
+    l1_and_smem_bytes: int = number("L1 and shared memory together", most=2**21)
     smem_per_sm_bytes: int = number("shared memory at the full carve-out", most=2**21)
     smem_per_cta_max_bytes: int = number("shared memory one CTA may ask for", most=2**21)
     smem_reserved_per_cta_bytes: int = number("taken by the driver", most=65536, least=0)
@@ -119,8 +120,8 @@ class Costs(Strict):
     cta_start_cycles: float = number("a CTA", most=1e6, least=0)
     row_max_cycles: float = number("row maximum: latencies that nothing hides", most=1e5, least=0)
     exp_cycles: float = number("exponentials and sums: the same", most=1e5, least=0)
-    row_max_cycles_per_score: float = number(
-        "row maximum, per score of a thread", most=1e3, least=0
+    row_max_chain_cycles: float = number(
+        "row maximum, per score of a row that a thread holds", most=1e3, least=0
     )
     barrier_cycles: float = number("a barrier that waits for nobody", most=1e4, least=0)
     fence_cycles: float = number("fence after plain stores", most=1e4, least=0)
@@ -128,7 +129,9 @@ class Costs(Strict):
     mma_issue_cycles: float = number("issue of one 16-deep wgmma", most=1e4, least=0)
     mma_issue_slots: float = number("share of issue a busy tensor core takes", most=1, least=0)
     mma_latency_cycles: float = number("end of an MMA to its use", most=1e4, least=0)
-    mma_drain: float = number("accumulator drain, 16-deep steps", most=100, least=0)
+    mma_serial_cycles: float = number(
+        "wgmma that is waited for before the next, beyond its product", most=1e4, least=0
+    )
     registers_fixed: float = number("registers a thread, whatever its tiles", most=255, least=0)
     registers_per_word: float = number("registers a 32-bit word of its tiles", most=10, least=0)
 

@@ -50,7 +50,8 @@ class Mma:
 
     ``signal`` makes it asynchronous (wgmma, tcgen05); a machine whose MMA is synchronous executes
     it at issue. ``parts`` > 1 splits the inner dimension: part g of dst (rows g·M to (g+1)·M) is
-    a[:, part g]·b[part g, :], as warps do that own separate keys (split-K).
+    a[:, part g]·b[part g, :], as warps do that own separate keys (split-K). ``serial``: the
+    compiler waits for each of its instructions before it issues the next.
     """
 
     dst: View
@@ -59,6 +60,7 @@ class Mma:
     accumulate: bool
     signal: Signal | None = None
     parts: int = 1
+    serial: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -77,7 +79,8 @@ class Apply:
     """Run a tile function on register or shared tiles, in place; blocks its role.
 
     ``adjust`` is what a compiler's counts add to the analytic mix of the steps around this one,
-    over all warps; it may be negative on a pipe.
+    over all warps; it may be negative on a pipe. ``spilled`` registers of a thread go to local
+    memory and come back meanwhile.
     """
 
     fn: TileFn
@@ -85,6 +88,7 @@ class Apply:
     mask: TileMask | None = None
     scale: float = 1.0
     adjust: Mix | None = None
+    spilled: int = 0
 
     def bind(self, symbols: Mapping[str, Index]) -> Apply:
         """Return the application with symbols replaced by indices."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.cost.instructions import instructions, wavefronts
 from simgpu.cost.jobs import MissRates, jobs
+from simgpu.cost.work import local_bytes
 from simgpu.hardware.machine import UNITS
 from simgpu.program.mix import Mix
-from simgpu.program.ops import Copy
+from simgpu.program.ops import Apply, Copy, Repeat
 from simgpu.read.coalesce import l2_read_bytes
 from simgpu.read.count import count_launch
 from simgpu.read.tally import tally
@@ -17,10 +18,12 @@ from simgpu.tensor import Tile
 from simgpu.timing.cache import NEVER, tensor_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from simgpu.cost.work import Work
     from simgpu.hardware.machine import Machine
     from simgpu.problem import Attention
-    from simgpu.program.ops import Op
+    from simgpu.program.ops import Op, Step
     from simgpu.program.program import Launch, Role
     from simgpu.tensor import Tensor
     from simgpu.timing.cache import L2
@@ -70,10 +73,13 @@ class _Asked(dict[tuple[str, "Tensor"], int]):
         return total
 
 
-def traffic(launch: Launch, problem: Attention, machine: Machine, slots: int, l2: L2) -> Traffic:
+def traffic(
+    launch: Launch, problem: Attention, machine: Machine, slots: int, l2: L2, l1_bytes: float = 0.0
+) -> Traffic:
     """Return what one launch makes of the machine, with ``slots`` CTAs resident on each SM.
 
-    ``l2`` is the cache as the launches before left it.
+    ``l2`` is the cache as the launches before left it, ``l1_bytes`` what shared memory leaves of an
+    SM's L1: where residents spill more, all of it comes back from L2.
     """
     wave = max(1, slots * machine.sms)
     found = l2.follow(launch, problem, wave)
@@ -87,7 +93,12 @@ def traffic(launch: Launch, problem: Attention, machine: Machine, slots: int, l2
         passed[what][name] = found[what].get(name, NEVER).beyond(size, whole)
         beyond[what] += passed[what][name]
         rates[what][name] = passed[what][name] / size
-    misses = MissRates(rates[READ], rates[WRITTEN], min(1.0, wave / launch.grid.ctas))
+    misses = MissRates(
+        rates[READ],
+        rates[WRITTEN],
+        min(1.0, wave / launch.grid.ctas),
+        float(slots * _spilled(launch) > l1_bytes),
+    )
     served = _served(launch, problem, machine, misses)
     work, memory = count_launch(launch), machine.profile.memory
     return Traffic(
@@ -95,12 +106,27 @@ def traffic(launch: Launch, problem: Attention, machine: Machine, slots: int, l2
         mix=served.mix,
         wavefronts=served.wavefronts,
         demand=served.demand,
-        l2_read_bytes=l2_read_bytes(launch, memory, wave, slots, asked[READ], passed[READ]),
-        l2_write_bytes=work.global_write_bytes * memory.l2_write_sector_factor,
+        l2_read_bytes=l2_read_bytes(launch, memory, wave, slots, asked[READ], passed[READ])
+        + work.local_bytes * misses.local,
+        l2_write_bytes=(work.global_write_bytes + work.local_bytes) * memory.l2_write_sector_factor,
         hbm_read_bytes=beyond[READ],
         hbm_write_bytes=beyond[WRITTEN],
         misses=misses,
     )
+
+
+def _spilled(launch: Launch) -> int:
+    """Return the bytes that a CTA's spilled registers take; it writes them again in each pass."""
+    roles = launch.classes[0].program.roles
+    return sum(max((local_bytes(x, r) for x in _applies(r.body)), default=0) for r in roles)
+
+
+def _applies(steps: tuple[Step, ...]) -> Iterator[Apply]:
+    for step in steps:
+        if isinstance(step, Repeat):
+            yield from _applies(step.body)
+        elif isinstance(step, Apply):
+            yield step
 
 
 def _asked(launch: Launch) -> _Asked:

@@ -183,8 +183,9 @@ def _renumber(
     match step:
         case Copy(src, dst, path, _, reduce):
             return Copy(_place(src, env, later), _place(dst, env, later), path, signal, reduce)
-        case Mma(dst, a, b, accumulate, _, parts):
-            return Mma(_slotless(dst), _slotless(a), _slotless(b), accumulate, signal, parts)
+        case Mma(dst, a, b):
+            dst, a, b = (_slotless(x) for x in (dst, a, b))
+            return replace(step, dst=dst, a=a, b=b, signal=signal)
         case Arrive():
             assert signal is not None
             return Arrive(signal)

@@ -92,7 +92,7 @@ class Sm:
         self.path = simpy.Resource(env, capacity=1 if limited else 2**30)
         self.ledger = Ledger()
         self.watch = watch
-        self.next_turn = 0.0  # when the next CTA may issue its first MMA
+        self.next_turn = 0.0  # when the next role may issue its first MMA
         self._numbers = 0
 
     def start(
@@ -128,7 +128,7 @@ class _Cta:
         self._left = len(program.roles)
         self._last_mma: dict[str, simpy.Event | None] = {}
         self._reasons = stall_reasons(program)
-        self._took_turn = False
+        self._took_turn: set[str] = set()
         self._born = sm.env.now
 
     def start(self) -> None:
@@ -161,7 +161,7 @@ class _Cta:
         known, asked = self._costs.look_up(op, role, variables)
         if self._sm.watch is not None:
             op = op.bind({name: Index(value) for name, value in variables.items()})
-        if not self._took_turn and isinstance(op, Mma):
+        if isinstance(op, Mma) and role.name not in self._took_turn:
             yield from self._take_turn(role)
         match op:
             case Wait(signal, lag):
@@ -195,18 +195,20 @@ class _Cta:
                 if signal:
                     self._barriers.arrive(signal.barrier, use, By(role.name, signal))
             case Apply():
+                if known.behind is not None:
+                    self._sm.units.submit(known.behind)  # stores that nobody waits for
                 yield from self._hold(known.held, op, role)
             case other:
                 assert_never(other)
         self._credit(asked)
 
     def _take_turn(self, role: Role) -> Process:
-        """Let the CTA that came before finish its first QKᵀ and exponentials first.
+        """Let whoever came before finish its first QKᵀ and exponentials first.
 
-        CTAs that start in step are served in order on the tensor cores and the MUFU, and keep the
+        Roles that start in step are served in order on the tensor cores and the MUFU, and keep the
         distance that this gives them (measured: `validation/measured/h200_sxm/cta_phase.json`).
         """
-        self._took_turn = True
+        self._took_turn.add(role.name)
         env, sm = self._sm.env, self._sm
         begin = max(env.now, sm.next_turn)
         sm.next_turn = begin + self._costs.turn_cycles(self._program, self._coordinates)

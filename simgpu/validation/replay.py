@@ -79,7 +79,11 @@ class Measured:
         """What the compiler found, as ``simgpu.run`` takes it."""
         if self.registers is None or self.shared_bytes is None:
             return None
-        return {"registers": self.registers, "shared_bytes": self.shared_bytes}
+        return {
+            "registers": self.registers,
+            "shared_bytes": self.shared_bytes,
+            "spills": self.spills,
+        }
 
     @property
     def label(self) -> str:
