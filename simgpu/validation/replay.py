@@ -106,7 +106,7 @@ def committed(gpu: str = "h200_sxm") -> list[Measured]:
         known = ", ".join(sorted(folder.name for folder in sets.iterdir()))
         raise MeasureError(f"no committed measurements of {gpu}, only of {known}: give --measured")
     found = list(_tile_sweep(sets / gpu / "triton_fa2_counters.json", gpu))
-    for name in ("runs.jsonl", "fa3_runs.jsonl"):
+    for name in ("runs.jsonl", "fa3_runs.jsonl", "unseen_runs.jsonl"):
         found += from_records(sets / gpu / name, gpu)
     return found
 

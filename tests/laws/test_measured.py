@@ -49,6 +49,20 @@ def test_errors_stay_where_they_are(metric, mean, worst):
     assert max(errors) <= worst, table
 
 
+@pytest.mark.parametrize(
+    ("schedule", "spills", "every", "mean", "worst"),
+    [("fa2", True, 8, 0.12, 0.30), ("fa3", False, 6, 0.11, 0.26)],
+)
+def test_other_families_stay_where_they_are(schedule, spills, every, mean, worst):
+    runs = [m for m in committed() if m.schedule == schedule and (m.spills > SPILLS) == spills]
+    compared = compare(runs[::every])
+    known = [(e, c.measured.label) for c in compared if (e := c.error("cycles")) is not None]
+    assert len(known) >= 5
+    table = "\n".join(f"{e:+.3f} {label}" for e, label in known)
+    assert fmean(abs(e) for e, _ in known) <= mean, table
+    assert max(abs(e) for e, _ in known) <= worst, table
+
+
 def test_tiles_of_one_problem_are_ranked_as_measured():
     runs = [m for m in committed() if m.schedule == "fa2" and m.set == "tile sweep"]
     chosen = [m for m in runs if m.problem.head_dim == 128 and not m.problem.causal]
