@@ -88,6 +88,7 @@ class Sm:
             limited=limited,
         )
         self.units.watch = watch
+        self.limited = limited
         # the path between L2 and this SM serves loads in order
         self.path = simpy.Resource(env, capacity=1 if limited else 2**30)
         self.ledger = Ledger()
@@ -161,7 +162,7 @@ class _Cta:
         known, asked = self._costs.look_up(op, role, variables)
         if self._sm.watch is not None:
             op = op.bind({name: Index(value) for name, value in variables.items()})
-        if isinstance(op, Mma) and role.name not in self._took_turn:
+        if isinstance(op, Mma) and self._sm.limited and role.name not in self._took_turn:
             yield from self._take_turn(role)
         match op:
             case Wait(signal, lag):
