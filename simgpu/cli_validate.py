@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simgpu.report.errors import render_choices, render_errors, render_runs
+from simgpu.report.errors import (
+    render_choices,
+    render_errors,
+    render_published,
+    render_published_runs,
+    render_runs,
+)
 from simgpu.report.plot import check_plot, plot_errors
 from simgpu.validation.compare import compare, regime, table, tile_choice
+from simgpu.validation.published import of_schedule, predict, publications, published_table
 from simgpu.validation.replay import committed, from_records, schedules_of
 
 if TYPE_CHECKING:
@@ -26,7 +33,13 @@ def validate_command(
     measured: Annotated[
         Path | None, typer.Option(help="Your own runs: a file that `simgpu measure` wrote.")
     ] = None,
-    gpu: Annotated[str, typer.Option(help="The GPU that was measured: a profile.")] = "h200_sxm",
+    published: Annotated[
+        bool, typer.Option("--published", help="What papers report, instead of our own runs.")
+    ] = False,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="The GPU that was measured: a profile (h200_sxm; published: all)."),
+    ] = None,
     schedule: Annotated[str | None, typer.Option(help="Only runs of this schedule.")] = None,
     every: Annotated[int, typer.Option(help="Only each n-th run, for a quick look.")] = 1,
     runs: Annotated[bool, typer.Option("--runs", help="Each run's error too.")] = False,
@@ -39,6 +52,14 @@ def validate_command(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
 ) -> None:
     """Replay measurements and print predicted against measured, metric by metric."""
+    if published:
+        if measured or plot or by != "regime":
+            raise typer.BadParameter(
+                "goes without --measured, --plot and --by", param_hint="--published"
+            )
+        _published(gpu, schedule, every, runs=runs, as_json=as_json)
+        return
+    gpu = gpu or "h200_sxm"
     if plot:
         check_plot(plot)
     found = list(from_records(measured, gpu)) if measured else committed(gpu)
@@ -62,6 +83,34 @@ def validate_command(
     typer.echo(render_errors(rows))
     if choices:
         typer.echo(render_choices(choices))
+
+
+def _published(
+    gpu: str | None, schedule: str | None, every: int, *, runs: bool, as_json: bool
+) -> None:
+    found = publications(gpu)
+    left_out = [(p.paper, x) for p in found for x in p.not_predicted]
+    if schedule is not None:
+        found, left_out = of_schedule(found, schedule), []
+    if sys.stderr.isatty():
+        rows = -(-sum(len(p.rows) for p in found) // max(1, every))
+        with typer.progressbar(length=rows, label="predicting", file=sys.stderr) as bar:
+            predicted = predict(found, every, progress=lambda _: bar.update(1))
+    else:
+        predicted = predict(found, every)
+    lines = published_table(predicted)
+    if as_json:
+        data = {
+            "schema": "simgpu.published_errors/1",
+            "rows": [dataclasses.asdict(line) for line in lines],
+            "runs": [dataclasses.asdict(r) for r in predicted],
+            "not_predicted": [{"paper": paper, **x.model_dump()} for paper, x in left_out],
+        }
+        typer.echo(json.dumps(data, indent=2))
+        return
+    if runs:
+        typer.echo(render_published_runs(predicted))
+    typer.echo(render_published(lines, left_out))
 
 
 def _groups(by: str) -> Callable[[Compared], str]:

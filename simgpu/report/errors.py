@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simgpu.validation.compare import Compared, ErrorRow, TileChoice
+    from simgpu.validation.published import NotPredicted, PublishedError, PublishedRun
 
 
 def render_errors(rows: Sequence[ErrorRow]) -> str:
@@ -63,3 +64,53 @@ def render_runs(compared: Sequence[Compared]) -> str:
 
 def _percent(share: float, *, sign: bool = True) -> str:
     return f"{100 * share:{'+' if sign else ''}.1f} %"
+
+
+def render_published(
+    lines: Sequence[PublishedError], left_out: Sequence[tuple[str, NotPredicted]]
+) -> str:
+    """Return errors of speed by paper, GPU and kernel beside two rooflines'; then what is left out.
+
+    ``left_out`` has the paper's name beside each.
+    """
+    rows = [
+        (
+            line.paper,
+            line.gpu,
+            line.kernel,
+            str(line.rows),
+            *(_percent(mean, sign=False) for mean in line.mean.values()),
+            _percent(line.bias),
+            _percent(line.worst),
+        )
+        for line in lines
+    ]
+    right = ("rows", "simgpu", "roofline", "with exp", "bias", "worst")
+    shown = table(("paper", "GPU", "kernel", *right), rows, right=right, firm=("paper", "GPU"))
+    out = [(paper, x.what, str(x.rows), x.why) for paper, x in left_out]
+    if out:
+        head = ("paper", "not predicted", "rows", "why")
+        shown += "\n\n" + table(head, out, right=("rows",), firm=("paper",))
+    return shown
+
+
+def render_published_runs(runs: Sequence[PublishedRun]) -> str:
+    """Return each published run beside its prediction, in the publication's unit, worst first."""
+    known = sorted((r for r in runs if r.refused is None), key=lambda r: -abs(r.error()))
+    rows = [
+        (
+            f"{r.kernel}, {r.gpu}",
+            r.label,
+            f"{r.published:g} {r.unit}",
+            f"{r.in_unit():.3g}" if r.unit == "ms" else f"{r.in_unit():.0f}",
+            _percent(r.error()),
+            _percent(r.error("roofline")),
+            _percent(r.error("roofline_exp")),
+        )
+        for r in known
+    ]
+    rows += [
+        (f"{r.kernel}, {r.gpu}", r.label, "", "", r.refused, "", "") for r in runs if r.refused
+    ]
+    right = ("published", "predicted", "error", "roofline", "with exp")
+    return table(("kernel", "shape", *right), rows, right=right)
