@@ -40,14 +40,21 @@ class Kernel(_Part):
     """The schedule that describes a kernel, and its tiles by head dim, or for "any".
 
     Several tiles stand for an autotuner: the one predicted fastest counts. None: the defaults.
+    ``shared_bytes`` of a CTA by head dim, where the kernel's source says it, decide occupancy.
     """
 
     schedule: str
+    shared_bytes: dict[int, int] = {}
     tiles: dict[int | Literal["any"], tuple[Params, ...]] = {}
 
     def choices(self, head_dim: int) -> tuple[Params, ...]:
         """Return the parameters to try at a head dim."""
         return self.tiles.get(head_dim) or self.tiles.get("any") or ({},)
+
+    def resources(self, head_dim: int) -> dict[str, int] | None:
+        """Return what is known of the compiled kernel, as ``simgpu.run`` takes it."""
+        known = self.shared_bytes.get(head_dim)
+        return None if known is None else {"shared_bytes": known}
 
 
 class Row(_Part):
@@ -280,6 +287,7 @@ def _fastest(p: Publication, row: Row, problem: Attention) -> tuple[Run | None, 
                 problem,
                 p.gpu,
                 params=params,
+                resources=kernel.resources(row.head_dim),
                 clock_mhz=p.clock_mhz,
                 clock="sustained",
             )

@@ -82,6 +82,17 @@ def test_a_prediction_is_that_of_run_at_the_stated_clock(written):
     assert found.predicted_tflops["roofline_exp"] == pytest.approx(ours.tflops / exps)
 
 
+def test_shared_memory_that_the_kernel_is_known_to_take_is_given(written):
+    known = HEAD.replace("  tuned:", "    shared_bytes: {64: 200000}\n  tuned:")
+    (given,) = predict([read_publication(written(known + ROW))])
+    problem = simgpu.Attention(batch=1, heads_q=4, seq_q=512, head_dim=64, causal=True)
+    params = {"block_m": 128, "block_n": 128, "warps": 8}
+    ours = simgpu.run(
+        "fa2", problem, "h100", params=params, resources={"shared_bytes": 200000}, clock_mhz=1500
+    )
+    assert given.predicted_tflops["simgpu"] == pytest.approx(ours.tflops)
+
+
 def test_without_a_clock_the_sustained_one_counts(written):
     unstated = HEAD.replace("clock_mhz: 1500\n", "")
     clock = load_profile("h100").device.sustained_mhz
