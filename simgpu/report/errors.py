@@ -75,18 +75,16 @@ def render_published(
     """
     rows = [
         (
-            line.paper,
-            line.gpu,
-            line.kernel,
+            ", ".join(filter(None, (line.paper, line.kernel, line.gpu))),
             str(line.rows),
-            *(_percent(mean, sign=False) for mean in line.mean.values()),
-            _percent(line.bias),
-            _percent(line.worst),
+            *(_short(mean) for mean in line.mean.values()),
+            _short(line.bias, sign=True),
+            _short(line.worst, sign=True),
         )
         for line in lines
     ]
     right = ("rows", "simgpu", "roofline", "with exp", "bias", "worst")
-    shown = table(("paper", "GPU", "kernel", *right), rows, right=right, firm=("paper", "GPU"))
+    shown = table(("paper, kernel, GPU", *right), rows, right=right, firm=right)
     out = [(paper, x.what, str(x.rows), x.why) for paper, x in left_out]
     if out:
         head = ("paper", "not predicted", "rows", "why")
@@ -114,3 +112,8 @@ def render_published_runs(runs: Sequence[PublishedRun]) -> str:
     ]
     right = ("published", "predicted", "error", "roofline", "with exp")
     return table(("kernel", "shape", *right), rows, right=right)
+
+
+def _short(share: float, *, sign: bool = False) -> str:
+    """Return per cent; from 100 % on without decimals."""
+    return f"{100 * share:{'+' if sign else ''}.{0 if abs(share) >= 1 else 1}f} %"
