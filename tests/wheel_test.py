@@ -66,11 +66,12 @@ def kernels(simgpu: Path, cwd: Path) -> bool:
         "import simgpu, pathlib, importlib.util as u; p = pathlib.Path(simgpu.__file__).parent; "
         "print((p / 'kernels/fa2.py').is_file(), (p / 'py.typed').is_file(), "
         "any((p / 'validation/measured').rglob('*.json*')), "
+        "any((p / 'validation/published').glob('*.yaml')), "
         "(p / 'report/assets/run.jinja').is_file() and (p / 'report/assets/dom.js').is_file(), "
         "u.find_spec('algorithms'), u.find_spec('kernels'))"
     )
     python = simgpu.with_name("python")
-    return call(python, "-c", code, cwd=cwd).split() == ["True"] * 4 + ["None"] * 2
+    return call(python, "-c", code, cwd=cwd).split() == ["True"] * 5 + ["None"] * 2
 
 
 def main() -> None:
