@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from simgpu.index import Index
     from simgpu.problem import Attention, TileMask
-    from simgpu.program.builder import Cta, RoleBuilder
+    from simgpu.program.builder import Cta
     from simgpu.program.program import Partition
+    from simgpu.program.role import RoleBuilder
     from simgpu.program.tile import Ring, View
 
 

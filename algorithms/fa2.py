@@ -13,7 +13,8 @@ from simgpu.program.record import schedule
 if TYPE_CHECKING:
     from simgpu.index import Index
     from simgpu.problem import Attention
-    from simgpu.program.builder import Cta, RoleBuilder
+    from simgpu.program.builder import Cta
+    from simgpu.program.role import RoleBuilder
     from simgpu.program.tile import View
 
 

@@ -9,7 +9,8 @@ from simgpu.tensor import accumulator
 
 if TYPE_CHECKING:
     from simgpu.problem import Attention, TileMask
-    from simgpu.program.builder import Cta, RoleBuilder
+    from simgpu.program.builder import Cta
+    from simgpu.program.role import RoleBuilder
     from simgpu.program.tile import View
 
 

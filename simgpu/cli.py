@@ -105,7 +105,7 @@ def run(
     dtype: Dtype = "fp16",
     params: Params = None,
     resources: Annotated[
-        str | None, typer.Option(help="What a compiler found: registers=N,shared_bytes=N.")
+        str | None, typer.Option(help="What a compiler found: registers=N,shared_bytes=N,spills=N.")
     ] = None,
     clock_mhz: Annotated[float | None, typer.Option(help="SM clock.")] = None,
     clock: Annotated[

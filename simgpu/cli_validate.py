@@ -19,7 +19,8 @@ from simgpu.report.errors import (
 )
 from simgpu.report.plot import check_plot, plot_errors
 from simgpu.validation.compare import compare, regime, table, tile_choice
-from simgpu.validation.published import of_schedule, predict, publications, published_table
+from simgpu.validation.published import of_schedule, publications
+from simgpu.validation.published_errors import predict, published_table
 from simgpu.validation.replay import committed, from_records, schedules_of
 
 if TYPE_CHECKING:

@@ -47,12 +47,15 @@ def run(
     """Predict a schedule on a problem and a GPU.
 
     ``schedule`` is an object or a name with ``params``; ``gpu`` a profile, its name or a YAML file.
-    ``resources`` gives what a compiler found ("registers" a thread, "shared_bytes" a CTA) in place
-    of estimates. ``clock_mhz`` fixes the clock; else ``clock`` "board" is the one at which power
-    meets its limit (the sustained one where the profile has no energies), "sustained" the
-    profile's. ``exact`` simulates every CTA on every SM. ``mix`` "compiled" takes instructions and
-    resources from the schedule's kernel, compiled by Triton for this GPU. Raises SimgpuError
-    for anything that cannot be: an unknown name, a tile that does not fit, a dtype without a rate.
+    ``resources`` gives what a compiler found in place of estimates: "registers" a thread,
+    "shared_bytes" a CTA, "spills" (registers of a thread in local memory), "serial_products" (wgmma
+    of a pass that it waits for one by one). ``clock_mhz`` fixes the clock; else ``clock`` "board"
+    is the one at which power meets its limit (the sustained one where the profile has no energies),
+    "sustained" the profile's. ``exact`` simulates every CTA on every SM. ``mix`` "compiled" takes
+    instructions and resources from the schedule's kernel, compiled by Triton for this GPU.
+
+    Raises SimgpuError for anything that cannot be: an unknown name, a tile that does not fit, a
+    dtype without a rate.
     """
     if clock not in CLOCKS:
         raise UnknownNameError("clock", clock, CLOCKS)
@@ -93,7 +96,7 @@ def timeline(
     placed = next(islice(place(case), launch, None))
     args = (placed.launch, problem.dtype, case.machine, placed.fit.ctas_per_sm)
     misses, hbm_bytes = placed.served.misses, placed.served.demand[HBM]
-    used = hbm_share(*args, misses, hbm_bytes)
+    used, _ = hbm_share(*args, misses, hbm_bytes)
     return follow(*args, misses, used, sm=sm, waves=waves, schedule=case.recording.name)
 
 
@@ -171,8 +174,10 @@ def _run_launch(placed: Placed, case: Case, exact: bool) -> LaunchResult:
         utilization=_utilization(served, machine, dtype, cycles),
         stalls=_stalls(time, launch, machine, fit.ctas_per_sm),
         registers=placed.registers,
-        registers_estimated=placed.registers_estimated,
+        registers_estimated="registers" in placed.estimated,
         shared_bytes=placed.shared,
+        spills=placed.spills,
+        serial_products=placed.serial,
         warps=program.warps,
         resident=time.resident,
     )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from simgpu.errors import ProblemError, ScheduleError, SimgpuError, UnsupportedError
 from simgpu.problem import Attention
-from simgpu.program.ops import Copy, Repeat
+from simgpu.program.ops import Copy
+from simgpu.program.program import operations
 from simgpu.program.record import record
 from simgpu.program.verify import check_fit, verify
 from simgpu.tensor import Tile
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from simgpu.hardware.machine import Machine
     from simgpu.hardware.occupancy import Occupancy
     from simgpu.hardware.profile import Profile
-    from simgpu.program.ops import Step
     from simgpu.program.program import Launch, Recording, Schedule
     from simgpu.tensor import Tensor
 
@@ -230,17 +230,12 @@ def _rounding_error(
 def _written(recording: Recording) -> Iterator[Tensor]:
     """Yield the tensors in global memory that a recording writes."""
 
-    def look(steps: tuple[Step, ...]) -> Iterator[Tensor]:
-        for step in steps:
-            if isinstance(step, Repeat):
-                yield from look(step.body)
-            elif isinstance(step, Copy) and isinstance(step.dst, Tile):
-                yield step.dst.tensor
-
     for launch in recording.launches:
         for cta_class in launch.classes:
             for role in cta_class.program.roles:
-                yield from look(role.body)
+                for op in operations(role.body):
+                    if isinstance(op, Copy) and isinstance(op.dst, Tile):
+                        yield op.dst.tensor
 
 
 def _first_wrong(out: NDArray[Any], true: NDArray[Any], allowed: float) -> str:

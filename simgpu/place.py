@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simgpu.cost.registers import estimated_registers, estimated_spills, serial_products
+from simgpu.cost.registers import (
+    estimated_registers,
+    estimated_spills,
+    in_loop,
+    serial_products,
+)
 from simgpu.errors import ScheduleError, UnknownNameError, UnsupportedError, did_you_mean
 from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import Machine
@@ -47,13 +52,18 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A launch on its machine: what fits on an SM, and what its traffic makes of L2 and HBM."""
+    """A launch on its machine: what fits on an SM, and what its traffic makes of L2 and HBM.
+
+    ``spills`` are registers a thread; ``estimated`` names what no compiler has told.
+    """
 
     launch: Launch
     fit: Occupancy
     registers: int
-    registers_estimated: bool
     shared: int
+    spills: int
+    serial: bool
+    estimated: tuple[str, ...]
     served: Traffic
 
 
@@ -85,18 +95,18 @@ def place(case: Case) -> Iterator[Placed]:
     machine.tensor_flops(problem.dtype)
     for launch, resources in zip(case.recording.launches, case.resources, strict=True):
         fit, registers, shared = _occupancy(launch, machine, resources)
-        if case.compiled is None:
-            launch = _as_compiled(launch, machine.profile, resources)
+        spills, serial = _spills(launch, machine.profile, resources)
+        launch = as_compiled(launch, spills=in_loop(spills, machine.profile), serial=serial)
         served = traffic(launch, problem, machine, fit.ctas_per_sm, l2, fit.l1_bytes)
-        yield Placed(launch, fit, registers, "registers" not in resources, shared, served)
+        estimated = tuple(name for name in RESOURCES if name not in resources)
+        yield Placed(launch, fit, registers, shared, spills, serial, estimated, served)
 
 
-def _as_compiled(launch: Launch, profile: Profile, resources: dict[str, int]) -> Launch:
-    """Return the launch with spills and serial products: those given, else estimates."""
+def _spills(launch: Launch, profile: Profile, resources: dict[str, int]) -> tuple[int, bool]:
+    """Return the registers that a thread spills and whether products are serial, or estimates."""
     program = launch.classes[longest(launch)].program
     spills = resources.get("spills", estimated_spills(program, profile))
-    serial = resources.get("serial_products", serial_products(program, profile))
-    return as_compiled(launch, spills=spills, serial=serial > 0)
+    return spills, bool(resources.get("serial_products", serial_products(program, profile)))
 
 
 def check_capabilities(recording: Recording, profile: Profile) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.compiled.mix import compiled_mixes, differences
 from simgpu.cost.instructions import instructions
+from simgpu.cost.registers import in_loop
 from simgpu.errors import UnsupportedError
 from simgpu.program.found import as_compiled
 from simgpu.program.mix import Mix
@@ -41,8 +42,16 @@ class CompiledRecording:
 
     @property
     def resources(self) -> tuple[dict[str, int], ...]:
-        """What a CTA of each launch occupies."""
-        return tuple({"registers": m.registers, "shared_bytes": m.shared_bytes} for m in self.mixes)
+        """What the compiler found of each launch, as ``simgpu.run`` takes it."""
+        return tuple(
+            {
+                "registers": m.registers,
+                "shared_bytes": m.shared_bytes,
+                "spills": m.spills,
+                "serial_products": m.serial_products,
+            }
+            for m in self.mixes
+        )
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -50,7 +59,6 @@ class CompiledRecording:
         return {
             "mix_source": self.mixes[0].source,
             "mix_differences": list(self.differences),
-            "spilled_registers": max(m.spills for m in self.mixes),
         }
 
 
@@ -65,9 +73,8 @@ def compile_recording(recording: Recording, machine: Machine) -> CompiledRecordi
     mixes = compiled_mixes(recording.name, recording.params, recording.problem, machine.profile)
     launches, lines = [], []
     for recorded, mix in zip(recording.launches, mixes, strict=True):
-        stats = [x for x in (mix.full_stats, mix.masked_stats) if x]
-        serial = any(x.serial_products for x in stats)
-        launch = as_compiled(recorded, spills=mix.spills, serial=serial)
+        spills = in_loop(mix.spills, machine.profile)
+        launch = as_compiled(recorded, spills=spills, serial=mix.serial_products > 0)
         launches.append(with_compiled_mix(launch, mix, machine))
         totals = (total_mix(x, machine) for x in (launch, launches[-1]))
         lines += differences(*totals)

@@ -49,6 +49,12 @@ class CompiledMix:
     full_stats: Stats | None
     masked_stats: Stats | None
 
+    @property
+    def serial_products(self) -> int:
+        """Products of a pass that the compiler waits for one by one."""
+        found = [x for x in (self.full_stats, self.masked_stats) if x]
+        return max((x.serial_products for x in found), default=0)
+
     def executed(self, full_passes: int, masked_passes: int) -> PipeCounts:
         """Return all that a CTA of so many passes executes."""
         once = self.prologue + self.epilogue

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from simgpu.cost.instructions import held
-from simgpu.program.ops import Apply, Copy, Mma, Repeat
+from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
+from simgpu.program.program import operations
 from simgpu.program.tile import View
 from simgpu.tensor import dtype_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from simgpu.hardware.profile import Profile
-    from simgpu.program.ops import Step
+    from simgpu.program.ops import Op
     from simgpu.program.program import Role, TileProgram
+    from simgpu.program.tile import Buffer
 
 
 def estimated_registers(program: TileProgram, profile: Profile) -> int:
@@ -39,14 +41,20 @@ def estimated_spills(program: TileProgram, profile: Profile) -> int:
     A compiler spills more (H200: 130 to 270 where this says 50 to 100).
     """
     most = profile.occupancy.registers_per_thread_max
-    return max(0, round(max(_product_words(role) for role in program.roles)) - most - 1)
+    return max(0, round(max(_product_words(role) for role in program.roles)) - most)
+
+
+def in_loop(spills: int, profile: Profile) -> int:
+    """Return how many of the registers that a thread spills each pass stores and loads."""
+    return spills if spills > profile.costs.spills_outside_loop else 0
 
 
 def serial_products(program: TileProgram, profile: Profile) -> bool:
     """Say whether the compiler will wait for each wgmma before it issues the next.
 
-    ptxas does so where the operands of the products fill the register file (sm_90, Triton 3.6: all
-    43 of 374 kernels that serialise, and two of 64 keys and one stage that do not).
+    ptxas does so where the operands of the products fill a thread's registers (Triton 3.6 for
+    sm_90, FlashAttention-2: true of all 43 kernels that it serialises, of 374 read, and besides of
+    128×128 tiles at head dim 64 with one stage, which it does not).
     """
     most = profile.occupancy.registers_per_thread_max
     return profile.has("wgmma") and any(_product_words(r) > most for r in program.roles)
@@ -54,41 +62,33 @@ def serial_products(program: TileProgram, profile: Profile) -> bool:
 
 def _product_words(role: Role) -> float:
     """Return the 32-bit words of a thread that hold operands of products."""
-    views = {x.buffer: x for x in _operands(role.body) if x.buffer.space == "regs"}
-    return sum(held(x, role) * dtype_bytes(b.dtype) / 4 for b, x in views.items())
-
-
-def _operands(steps: tuple[Step, ...]) -> Iterator[View]:
-    for step in steps:
-        if isinstance(step, Repeat):
-            yield from _operands(step.body)
-        elif isinstance(step, Mma):
-            yield from (step.dst, step.a, step.b)
+    return sum(_words(role, (op for op in operations(role.body) if isinstance(op, Mma))).values())
 
 
 def _of_role(role: Role, profile: Profile) -> float:
     if role.registers is not None:
         return role.registers
     costs = profile.costs
-    views = {x.buffer: x for x in _in_registers(role.body)}
-    words = sum(
-        held(x, role) * dtype_bytes(b.dtype) / 4 for b, x in views.items() if b.shape[1] > 1
-    )
-    live = costs.registers_fixed + costs.registers_per_word * words
-    return min(live, profile.occupancy.registers_per_thread_max)
+    words = _words(role, operations(role.body))
+    live = sum(n for buffer, n in words.items() if buffer.shape[1] > 1)
+    wanted = costs.registers_fixed + costs.registers_per_word * live
+    return min(wanted, profile.occupancy.registers_per_thread_max)
 
 
-def _in_registers(steps: tuple[Step, ...]) -> Iterator[View]:
-    for step in steps:
-        match step:
-            case Repeat(_, _, body):
-                yield from _in_registers(body)
+def _words(role: Role, ops: Iterable[Op]) -> dict[Buffer, float]:
+    """Return the 32-bit words of a thread for each tile in registers that operations touch."""
+    views: dict[Buffer, View] = {}
+    for op in ops:
+        match op:
             case Copy(src, dst):
                 operands: tuple[object, ...] = (src, dst)
-                yield from (x for x in operands if isinstance(x, View) and x.buffer.space == "regs")
             case Mma(dst, a, b):
-                yield from (x for x in (dst, a, b) if x.buffer.space == "regs")
+                operands = (dst, a, b)
             case Apply(_, args):
-                yield from (x for x in args if x.buffer.space == "regs")
-            case _:
-                pass
+                operands = args
+            case Arrive() | Wait():
+                operands = ()
+            case other:
+                assert_never(other)
+        views |= {x.buffer: x for x in operands if isinstance(x, View) and x.buffer.space == "regs"}
+    return {b: held(x, role) * dtype_bytes(b.dtype) / 4 for b, x in views.items()}

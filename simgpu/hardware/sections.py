@@ -132,6 +132,7 @@ class Costs(Strict):
     mma_serial_cycles: float = number(
         "wgmma that is waited for before the next, beyond its product", most=1e4, least=0
     )
+    spills_outside_loop: int = number("spilled registers that no pass touches", most=255, least=0)
     registers_fixed: float = number("registers a thread, whatever its tiles", most=255, least=0)
     registers_per_word: float = number("registers a 32-bit word of its tiles", most=10, least=0)
 

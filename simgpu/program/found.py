@@ -15,19 +15,13 @@ if TYPE_CHECKING:
     from simgpu.program.ops import Step
     from simgpu.program.program import Role, TileProgram
 
-#: Fewer registers than this are spilled around the loop and not in it (H200: 60 measured kernels).
-AROUND_THE_LOOP = 10
 
+def as_compiled(launch: Launch, *, spills: int, serial: bool) -> Launch:
+    """Return the launch with what its compiler found, in place of what it had of it.
 
-def as_compiled(launch: Launch, *, spills: int = 0, serial: bool = False) -> Launch:
-    """Return the launch with what its compiler found.
-
-    Each softmax pass stores and loads ``spills`` registers a thread, unless they are so few that
-    they live outside the loop; ``serial`` makes every product wait for the one before.
+    Each softmax pass stores and loads ``spills`` registers a thread; ``serial`` makes every product
+    wait for the one before.
     """
-    spills = spills if spills > AROUND_THE_LOOP else 0
-    if not spills and not serial:
-        return launch
     programs: dict[int, TileProgram] = {}
     for program in (c.program for c in launch.classes):
         if id(program) not in programs:
@@ -50,6 +44,6 @@ def _step(step: Step, spills: int, serial: bool) -> Step:
         return replace(step, body=_steps(step.body, spills, serial))
     if isinstance(step, Apply) and step.fn.exps:
         return replace(step, spilled=spills)
-    if isinstance(step, Mma) and serial:
-        return replace(step, serial=True)
+    if isinstance(step, Mma):
+        return replace(step, serial=serial)
     return step

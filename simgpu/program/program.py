@@ -186,6 +186,15 @@ def walk(steps: tuple[Step, ...], env: dict[str, int]) -> Iterator[Op]:
             yield step
 
 
+def operations(steps: tuple[Step, ...]) -> Iterator[Op]:
+    """Yield each recorded operation once, however often loops repeat it."""
+    for step in steps:
+        if isinstance(step, Repeat):
+            yield from operations(step.body)
+        else:
+            yield step
+
+
 def op_count(steps: tuple[Step, ...]) -> int:
     """Return how many operations ``walk`` yields."""
     return sum(s.trips * op_count(s.body) if isinstance(s, Repeat) else 1 for s in steps)

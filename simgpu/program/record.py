@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.errors import ScheduleError
 from simgpu.program.builder import Cta
-from simgpu.program.ops import Copy, Repeat
-from simgpu.program.program import CtaClass, Grid, Launch, LaunchSpec, Recording
+from simgpu.program.ops import Copy
+from simgpu.program.program import CtaClass, Grid, Launch, LaunchSpec, Recording, operations
 from simgpu.tensor import Tile
 
 if TYPE_CHECKING:
@@ -121,8 +121,6 @@ def _placed_by_coordinates(program: TileProgram, axes: set[str]) -> list[Tile]:
 
 
 def _tiles(steps: tuple[Step, ...]) -> Iterator[Tile]:
-    for step in steps:
-        if isinstance(step, Repeat):
-            yield from _tiles(step.body)
-        elif isinstance(step, Copy):
-            yield from (x for x in (step.src, step.dst) if isinstance(x, Tile))
+    for op in operations(steps):
+        if isinstance(op, Copy):
+            yield from (x for x in (op.src, op.dst) if isinstance(x, Tile))

@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from simgpu.program.ops import Copy, Mma, Repeat
-from simgpu.program.program import op_count
+from simgpu.program.ops import Copy, Mma
+from simgpu.program.program import op_count, operations
 from simgpu.program.tile import View
 from simgpu.tensor import Tile, dtype_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from simgpu.hardware.sections import Memory
-    from simgpu.program.ops import Op, Step
     from simgpu.program.program import CtaClass, Launch
 
 #: With so many stages the loads of a loop are under way for a whole pass before they are awaited.
@@ -109,8 +108,8 @@ def _reads(launch: Launch) -> dict[str, _Read]:
     axes = launch.grid.work_axes
     for cta_class in launch.classes:
         for role in cta_class.program.roles:
-            copies_only = not any(isinstance(op, Mma) for op in _operations(role.body))
-            for copy in _operations(role.body):
+            copies_only = not any(isinstance(op, Mma) for op in operations(role.body))
+            for copy in operations(role.body):
                 if not isinstance(copy, Copy) or not isinstance(copy.src, Tile):
                     continue
                 tile, to = copy.src, copy.dst
@@ -126,12 +125,3 @@ def _reads(launch: Launch) -> dict[str, _Read]:
 
 def _size(cta_class: CtaClass) -> int:
     return sum(op_count(role.body) for role in cta_class.program.roles)
-
-
-def _operations(steps: tuple[Step, ...]) -> Iterator[Op]:
-    """Yield each operation once, however often loops repeat it."""
-    for step in steps:
-        if isinstance(step, Repeat):
-            yield from _operations(step.body)
-        else:
-            yield step

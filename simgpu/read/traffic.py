@@ -10,7 +10,8 @@ from simgpu.cost.jobs import MissRates, jobs
 from simgpu.cost.work import local_bytes
 from simgpu.hardware.machine import UNITS
 from simgpu.program.mix import Mix
-from simgpu.program.ops import Apply, Copy, Repeat
+from simgpu.program.ops import Apply, Copy
+from simgpu.program.program import operations
 from simgpu.read.coalesce import l2_read_bytes
 from simgpu.read.count import count_launch
 from simgpu.read.tally import tally
@@ -18,12 +19,10 @@ from simgpu.tensor import Tile
 from simgpu.timing.cache import NEVER, tensor_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from simgpu.cost.work import Work
     from simgpu.hardware.machine import Machine
     from simgpu.problem import Attention
-    from simgpu.program.ops import Op, Step
+    from simgpu.program.ops import Op
     from simgpu.program.program import Launch, Role
     from simgpu.tensor import Tensor
     from simgpu.timing.cache import L2
@@ -118,15 +117,10 @@ def traffic(
 def _spilled(launch: Launch) -> int:
     """Return the bytes that a CTA's spilled registers take; it writes them again in each pass."""
     roles = launch.classes[0].program.roles
-    return sum(max((local_bytes(x, r) for x in _applies(r.body)), default=0) for r in roles)
-
-
-def _applies(steps: tuple[Step, ...]) -> Iterator[Apply]:
-    for step in steps:
-        if isinstance(step, Repeat):
-            yield from _applies(step.body)
-        elif isinstance(step, Apply):
-            yield step
+    return sum(
+        max((local_bytes(x, r) for x in operations(r.body) if isinstance(x, Apply)), default=0)
+        for r in roles
+    )
 
 
 def _asked(launch: Launch) -> _Asked:

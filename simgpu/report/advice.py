@@ -126,8 +126,10 @@ def provenance(run: Run, top: Record) -> str:
     parts = [f"clock {run.clock_mhz:,.0f} MHz ({run.provenance.get('clock', 'fixed')})"]
     source = run.provenance.get("mix_source")
     parts.append(f"{run.mix} instruction mix" + (f" ({source})" if source else ""))
-    if spilled := run.provenance.get("spilled_registers"):
+    if spilled := max(launch.spills for launch in run.launches):
         parts.append(f"{spilled} registers spill")
+    if any(launch.serial_products for launch in run.launches):
+        parts.append("the compiler waits for each product before the next")
     fitted = numbers.get("fitted", 0)
     parts.append(f"{assumed} of {total} profile numbers are assumed, {fitted} fitted")
     estimated = [r for r in top["launches"] if r["registers_estimated"]]

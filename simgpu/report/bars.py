@@ -76,6 +76,7 @@ def traffic(columns: Columns, problem: Attention) -> list[Bar]:
         "shared memory: filled by copies": ("smem_fill_bytes",),
         "shared memory: read by products": ("smem_operand_bytes",),
         "shared memory: exchanged by warps": ("smem_exchange_bytes",),
+        "local memory: spilled and loaded": ("local_bytes",),
     }
     rows = {
         label: [float(sum(r["counts"][n] for n in names)) for r in columns.values()]

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simgpu.validation.compare import Compared, ErrorRow, TileChoice
-    from simgpu.validation.published import NotPredicted, PublishedError, PublishedRun
+    from simgpu.validation.published import NotPredicted
+    from simgpu.validation.published_errors import PublishedError, PublishedRun
 
 
 def render_errors(rows: Sequence[ErrorRow]) -> str:

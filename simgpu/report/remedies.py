@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from simgpu.cost.work import LANES
 from simgpu.report.words import COMPUTE, LIMITS, MEMORY, UNITS, percent
 from simgpu.tensor import dtype_bytes
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from simgpu.result.run import Run
 
     Record = dict[str, Any]
-
-LANES = 32
 
 
 class Remedies:

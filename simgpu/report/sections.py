@@ -64,6 +64,7 @@ def memory() -> list[Row]:
         "Shared: Filled by Copies": "smem_fill",
         "Shared: Read as MMA Operands": "smem_operand",
         "Shared: Exchanged by Warps": "smem_exchange",
+        "Local: Spilled and Loaded": "local",
     }
     return [
         Row("HBM Throughput", "%", _used("hbm")),
@@ -109,6 +110,7 @@ def launch_statistics(sms: int | None) -> list[Row]:
         Row("Grid Size", "block", lambda r: whole(ctas(r)) if "grid" in r else ""),
         Row("Block Size", "warp", lambda r: str(r.get("warps", ""))),
         Row("Registers Per Thread", "register", _registers),
+        Row("Spilled Per Thread", "register", lambda r: str(r.get("spills", ""))),
         Row("Shared Memory Per Block", "byte", _shared),
         Row("Waves Per SM", "", lambda r: f"{waves(r, sms):.2f}" if sms and "grid" in r else ""),
     ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from simgpu.cost.work import LANES
 from simgpu.read.count import count
 from simgpu.read.structure import structure
 from simgpu.report.advice import Advice
-from simgpu.report.remedies import LANES, compulsory_bytes
+from simgpu.report.remedies import compulsory_bytes
 from simgpu.report.words import CAPABILITIES, STALLS, UNITS, amount, percent, sentence
 from simgpu.result.run import BUSY, NEAR
 

@@ -48,6 +48,8 @@ class LaunchResult:
     registers: int
     registers_estimated: bool
     shared_bytes: int
+    spills: int
+    serial_products: bool
     warps: int
     resident: tuple[tuple[float, int], ...] = ()
 
@@ -81,6 +83,7 @@ class LaunchResult:
             "smem_fill_bytes": w.smem_fill_bytes,
             "smem_operand_bytes": w.smem_operand_bytes,
             "smem_exchange_bytes": w.smem_exchange_bytes,
+            "local_bytes": w.local_bytes,
             "barriers": w.barriers,
             "atomics": w.atomics,
         }
@@ -181,6 +184,8 @@ class Run:
             "registers": launch.registers,
             "registers_estimated": launch.registers_estimated,
             "shared_bytes": launch.shared_bytes,
+            "spills": launch.spills,
+            "serial_products": launch.serial_products,
             "warps": launch.warps,
         }
 

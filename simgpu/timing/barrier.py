@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from simpy.events import Event
 
 from simgpu.errors import VerifyError
-from simgpu.program.ops import Copy, Mma, Repeat
+from simgpu.program.ops import Copy, Mma
+from simgpu.program.program import operations
 
 if TYPE_CHECKING:
     import simpy
 
-    from simgpu.program.ops import Step
     from simgpu.program.program import TileProgram
     from simgpu.program.tile import Barrier
 
@@ -54,16 +54,11 @@ def stall_reasons(program: TileProgram) -> dict[str, str]:
     """Return what a wait on each barrier waits for: a copy, an MMA, or other warps."""
     reasons = {barrier.name: "wait_barrier" for barrier in program.barriers}
 
-    def look(steps: tuple[Step, ...]) -> None:
-        for step in steps:
-            if isinstance(step, Repeat):
-                look(step.body)
-            elif isinstance(step, Copy | Mma) and step.signal:
-                kind = "wait_copy" if isinstance(step, Copy) else "wait_mma"
-                reasons[step.signal.barrier.name] = kind
-
     for role in program.roles:
-        look(role.body)
+        for op in operations(role.body):
+            if isinstance(op, Copy | Mma) and op.signal:
+                kind = "wait_copy" if isinstance(op, Copy) else "wait_mma"
+                reasons[op.signal.barrier.name] = kind
     return reasons
 
 

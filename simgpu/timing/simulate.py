@@ -70,7 +70,7 @@ def simulate(
     ``hbm_bytes`` is what the launch moves in all: how long HBM is busy with it says with how many
     SMs an SM shares it (at first with all, then with those that use it at the same time).
     """
-    used, found = _hbm_share(launch, dtype, machine, slots, misses, hbm_bytes)
+    used, found = hbm_share(launch, dtype, machine, slots, misses, hbm_bytes)
     if exact:
         found = Found(*simulate_exactly(launch, dtype, machine, slots, misses, used))
     launching = machine.profile.costs.launch_cycles
@@ -85,20 +85,11 @@ def hbm_share(
     slots: int,
     misses: MissRates,
     hbm_bytes: float,
-) -> float:
-    """Return the share of the SMs that use HBM at the same moment, as `simulate` finds it."""
-    return _hbm_share(launch, dtype, machine, slots, misses, hbm_bytes)[0]
-
-
-def _hbm_share(
-    launch: Launch,
-    dtype: str,
-    machine: Machine,
-    slots: int,
-    misses: MissRates,
-    hbm_bytes: float,
 ) -> tuple[float, Found]:
-    """Return the share, and what the fast mode finds with it."""
+    """Return the share of the SMs that use HBM at the same moment, and the fast mode's result.
+
+    ``hbm_bytes`` is what the launch moves in all, ``slots`` how many CTAs are on an SM.
+    """
     launching = machine.profile.costs.launch_cycles
     used, found = 1.0, _fast(launch, dtype, machine, slots, misses, 1.0)
     for _ in range(ROUNDS):

@@ -1,35 +1,26 @@
-"""Published measurements as tests: what papers report, beside what is predicted for it.
+"""Published measurements as tests: what papers report, read from files.
 
-A file of ``validation/published`` has one source's forward runs on one GPU. Errors are of speed:
-+10 % means predicted a tenth faster than published. Nothing is fitted to them.
+A file of ``validation/published`` has one source's forward runs on one GPU. `published_errors`
+predicts them. Nothing is fitted to them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from simgpu.errors import MeasureError, ScheduleError, SimgpuError, UnknownNameError, VerifyError
-from simgpu.front import run
+from simgpu.errors import MeasureError, SimgpuError, UnknownNameError
 from simgpu.hardware.load import load_profile
 from simgpu.problem import Attention
-from simgpu.units import cycles_to_us, tflops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from simgpu.result.run import Run
+    from collections.abc import Iterable, Sequence
 
 Params = dict[str, bool | int | str]
-#: Predictions in the order of the table: ours, then two rooflines.
-MODELS = ("simgpu", "roofline", "roofline_exp")
-ROOFLINES = {"roofline": ("tensor", "hbm"), "roofline_exp": ("tensor", "hbm", "mufu")}
 
 
 class _Part(BaseModel):
@@ -122,45 +113,6 @@ class Publication(_Part):
     rows: tuple[Row, ...] = Field(min_length=1)
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRun:
-    """A row and its speeds in TFLOP/s by model; or why it could not be predicted."""
-
-    paper: str
-    kernel: str
-    gpu: str
-    label: str
-    unit: str
-    published: float
-    published_tflops: float
-    predicted_tflops: dict[str, float]
-    params: Params
-    refused: str | None = None
-
-    def error(self, model: str = "simgpu") -> float:
-        """Return predicted / published speed - 1."""
-        return self.predicted_tflops[model] / self.published_tflops - 1.0
-
-    def in_unit(self, model: str = "simgpu") -> float:
-        """Return a prediction in the unit of the publication."""
-        speed = self.predicted_tflops[model]
-        return speed if self.unit == "TFLOP/s" else self.published * self.published_tflops / speed
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedError:
-    """Errors of speed over some rows: ``mean`` absolute, by model; bias and worst are ours."""
-
-    paper: str
-    gpu: str
-    kernel: str
-    rows: int
-    mean: dict[str, float]
-    bias: float
-    worst: float
-    worst_run: str
-
-
 def publications(gpu: str | None = None, folder: Path | None = None) -> list[Publication]:
     """Return the committed publications, those of one GPU when its profile or alias is given.
 
@@ -239,95 +191,3 @@ def of_schedule(found: Sequence[Publication], schedule: str) -> list[Publication
         known = {kernel.schedule for p in found for kernel in p.kernels.values()}
         raise UnknownNameError("published schedule", schedule, known)
     return kept
-
-
-def predict(
-    found: Iterable[Publication],
-    every: int = 1,
-    progress: Callable[[int], None] | None = None,
-) -> list[PublishedRun]:
-    """Predict each ``every``-th row, by simgpu and by the rooflines."""
-    pairs = [(p, row) for p in found for row in p.rows][:: max(1, every)]
-    runs = []
-    for number, (p, row) in enumerate(pairs):
-        runs.append(_predict(p, row))
-        if progress:
-            progress(number + 1)
-    return runs
-
-
-def _predict(p: Publication, row: Row) -> PublishedRun:
-    problem = row.problem(p.dtype)
-    published = row.tflops or tflops(problem.useful_flops, (row.ms or 0.0) * 1e3)
-    unit, value = ("ms", row.ms) if row.ms else ("TFLOP/s", published)
-    best, refused = _fastest(p, row, problem)
-    return PublishedRun(
-        paper=p.paper,
-        kernel=row.kernel,
-        gpu=p.gpu,
-        label=row.label,
-        unit=unit,
-        published=value or published,
-        published_tflops=published,
-        predicted_tflops=_speeds(best) if best else {},
-        params=best.params if best else {},
-        refused=None if best else refused,
-    )
-
-
-def _fastest(p: Publication, row: Row, problem: Attention) -> tuple[Run | None, str]:
-    """Return the fastest of a kernel's tiles, and why others, if any, do not fit."""
-    kernel = p.kernels[row.kernel]
-    best, refused = None, ""
-    for tile in kernel.choices(row.head_dim):
-        params = {**tile, **row.params}
-        try:
-            tried = run(
-                kernel.schedule,
-                problem,
-                p.gpu,
-                params=params,
-                resources=kernel.resources(row.head_dim),
-                clock_mhz=p.clock_mhz,
-                clock="sustained",
-            )
-        except (ScheduleError, VerifyError) as error:
-            refused = str(error)
-            continue
-        if best is None or tried.cycles < best.cycles:
-            best = tried
-    return best, refused
-
-
-def _speeds(result: Run) -> dict[str, float]:
-    """Return TFLOP/s by model; a roofline is each launch's greatest bound, added up."""
-    speeds = {"simgpu": result.tflops}
-    for model, units in ROOFLINES.items():
-        cycles = sum(max(launch.bounds[u] for u in units) for launch in result.launches)
-        us = cycles_to_us(cycles, result.clock_mhz)
-        speeds[model] = tflops(result.problem.useful_flops, us)
-    return speeds
-
-
-def published_table(runs: Sequence[PublishedRun]) -> list[PublishedError]:
-    """Return one line a paper, GPU and kernel, and the last for all rows."""
-    groups: dict[tuple[str, str, str], list[PublishedRun]] = {}
-    known = [r for r in runs if r.refused is None]
-    for r in known:
-        groups.setdefault((r.paper, r.gpu, r.kernel), []).append(r)
-    lines = [_summary(*key, group) for key, group in groups.items()]
-    return [*lines, _summary("all", "", "", known)] if known else []
-
-
-def _summary(paper: str, gpu: str, kernel: str, runs: Sequence[PublishedRun]) -> PublishedError:
-    worst = max(runs, key=lambda r: abs(r.error()))
-    return PublishedError(
-        paper,
-        gpu,
-        kernel,
-        len(runs),
-        {model: fmean(abs(r.error(model)) for r in runs) for model in MODELS},
-        fmean(r.error() for r in runs),
-        worst.error(),
-        worst.label,
-    )

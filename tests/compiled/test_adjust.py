@@ -185,6 +185,10 @@ def test_resources_that_are_given_win():
     run = simgpu.run("fa2", FULL, mix="compiled", resources={"registers": 200})
     (launch,) = run.launches
     assert (launch.registers, launch.shared_bytes) == (200, 70_000)
+    spilling = simgpu.run("fa2", FULL, mix="compiled", resources={"spills": 90})
+    assert spilling.launches[0].spills == 90
+    assert spilling.longest.work.local_bytes > 0 == run.longest.work.local_bytes
+    assert spilling.cycles > run.cycles
 
 
 @schedule("fa2")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simgpu.index import Index
-from simgpu.program.builder import RoleBuilder
 from simgpu.program.program import walk
 from simgpu.program.record import record
+from simgpu.program.role import RoleBuilder
 from simgpu.read.numeric import run_numeric
 from simgpu.read.reference import random_inputs
 from tests.laws.cases import problems, schedules

@@ -24,7 +24,7 @@ COUNTS = {
     *("flops_tensor", "exps", "instructions", "global_read_bytes", "global_write_bytes"),
     *("l2_read_bytes", "l2_write_bytes", "hbm_read_bytes", "hbm_write_bytes"),
     *("smem_wavefronts", "smem_fill_bytes", "smem_operand_bytes", "smem_exchange_bytes"),
-    *("barriers", "atomics"),
+    *("local_bytes", "barriers", "atomics"),
 }
 RECORD = {"predicted", "bounds", "counts", "occupancy", "utilization", "stalls"}
 LIMITS = {"registers", "shared", "warps", "blocks"}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
-from simgpu.errors import MeasureError, MissingExtraError, UnknownNameError
+from simgpu.errors import MeasureError, MissingExtraError
 from simgpu.validation import measure_ncu, records
-from simgpu.validation.measure_grid import Point, flags_grid, load_grid, parse_params
+from simgpu.validation.measure_grid import flags_grid
 from simgpu.validation.measure_process import Child
 from simgpu.validation.measure_run import measure
-from simgpu.validation.records import Kernel, Measurement, Method, Problem
+from simgpu.validation.records import Method
 
 SHAPE = {"batch": 1, "heads": 2, "seqlen": 128, "head_dim": 64}
 METHOD = Method(gpu="none", inputs="none", date="2026-01-01")
@@ -236,107 +234,3 @@ def test_the_program_imports_little():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "[]"]
-
-
-GRID = """
-schema: simgpu.grid/1
-groups:
-  tiles:
-    kernels: [fa2]
-    problems:
-      - {batch: 1, heads: 8, heads_kv: 2, seqlen: 256, head_dim: 64, mask: [none, causal]}
-    params: {block_m: [64, 128], stages: [1, 2, 3]}
-    counters: 1
-  best:
-    kernels: [fa2, peer_cudnn]
-    problems: [{batch: 1, heads: 8, heads_kv: 2, seqlen: 256, head_dim: 64}]
-    params: {}
-    again: true
-"""
-
-
-def test_grid_file(tmp_path):
-    path = tmp_path / "grid.yaml"
-    path.write_text(GRID)
-    found = load_grid(path)
-    assert len(found) == 2 * 6 + 2
-    assert len({p.key for p in found}) == len(found)
-    assert [p.problem.mask for p in found] == ["none"] * 8 + ["causal"] * 6
-    assert str(found[0]) == "fa2 1x8/2x256x64 fp16 none block_m=64 stages=1"
-
-
-def test_a_point_in_two_groups_keeps_the_most(tmp_path):
-    text = GRID.replace("[fa2, peer_cudnn]", "[fa2]").replace(
-        "params: {}", "params: {block_m: [64], stages: [2]}"
-    )
-    path = tmp_path / "grid.yaml"
-    path.write_text(text)
-    both = [p for p in load_grid(path) if p.again]
-    assert [(p.counters, p.params) for p in both] == [(1, {"block_m": 64, "stages": 2})]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "text"),
-    [
-        ("seqlen: 256", "seqlen: long", "groups.tiles.problems.0.seqlen: Input should be a valid"),
-        ("counters: 1", "counter: 1", "groups.tiles.counter: Extra inputs are not permitted"),
-        ("groups:", "groups: [", "not YAML"),
-    ],
-)
-def test_a_bad_grid_names_the_field(tmp_path, old, new, text):
-    path = tmp_path / "grid.yaml"
-    path.write_text(GRID.replace(old, new, 1))
-    with pytest.raises(MeasureError, match=text):
-        load_grid(path)
-
-
-def test_an_unknown_kernel_in_a_grid():
-    with pytest.raises(UnknownNameError, match="unknown kernel 'fa22'; did you mean 'fa2'"):
-        flags_grid(["fa22"], shape=SHAPE, params={})
-
-
-def test_parameters_from_flags():
-    assert parse_params(["block_m=64,128", "loads=tma"]) == {"block_m": [64, 128], "loads": ["tma"]}
-    with pytest.raises(MeasureError, match="parameter 'block_m': write name=value"):
-        parse_params(["block_m"])
-
-
-def a_record(**change):
-    point = Point(problem=Problem(batch=1, heads_q=1, heads_kv=1, seq_q=8, seq_kv=8, head_dim=64),
-                  kernel="fa2")  # fmt: skip
-    kernel = Kernel(name=point.kernel)
-    made = {"problem": point.problem, "kernel": kernel, "status": "ok", "method": METHOD}
-    return Measurement.model_validate(made | change)
-
-
-def test_records_survive_the_file(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    record = a_record(time=TIME, clock_mhz=1700.0)
-    records.append(path, record)
-    assert records.read(path) == [record]
-    assert json.loads(path.read_text())["schema"] == "simgpu.measurement/1"
-
-
-def test_the_last_line_of_a_run_counts_and_a_torn_one_is_left_out(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    records.append(path, a_record(status="failed", reason="no"))
-    records.append(path, a_record(time=TIME))
-    with path.open("a") as file:
-        file.write(a_record().line()[:40])
-    (found,) = records.read(path)
-    assert found.status == "ok"
-
-
-def test_a_bad_line_is_named(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    line = a_record(time=TIME).line()
-    path.write_text(line + "\n" + line.replace('"median_us":10.0', '"median_us":-1') + "\n")
-    with pytest.raises(MeasureError, match=r"runs.jsonl:2: time.median_us: Input should be great"):
-        records.read(path)
-    with pytest.raises(MeasureError, match="No such file"):
-        records.read(tmp_path / "none.jsonl")
-
-
-def test_unknown_fields_are_refused():
-    with pytest.raises(ValidationError, match="clock_ghz"):
-        a_record(clock_ghz=1.7)

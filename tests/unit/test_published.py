@@ -11,13 +11,8 @@ import simgpu
 from simgpu.cli import app
 from simgpu.errors import MeasureError, UnknownNameError
 from simgpu.hardware.load import load_profile
-from simgpu.validation.published import (
-    of_schedule,
-    predict,
-    publications,
-    published_table,
-    read_publication,
-)
+from simgpu.validation.published import of_schedule, publications, read_publication
+from simgpu.validation.published_errors import predict, published_table
 
 HEAD = """\
 schema: simgpu.published/1

@@ -1,0 +1,199 @@
+"""Recording a role: plain calls become operations, in program order.
+
+A loop body is recorded once and its counters become affine in the loop variable when the loop ends.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from simgpu.errors import ScheduleError
+from simgpu.index import Index
+from simgpu.program.ops import Apply, Arrive, Copy, Mma, Path, Repeat, Wait
+from simgpu.program.tile import Barrier, Operand, Ring, Signal, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from simgpu.problem import BlockRange, TileMask
+    from simgpu.program.builder import Cta
+    from simgpu.program.ops import Step
+    from simgpu.program.tilefn import TileFn
+    from simgpu.tensor import Tile
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A loop being recorded: counters touched inside it start from a placeholder symbol."""
+
+    var: str
+    steps: list[Step] = field(default_factory=list)
+    counters: dict[str, Index] = field(default_factory=dict)
+
+
+class RoleBuilder:
+    """Records the operations of one role."""
+
+    def __init__(self, cta: Cta, name: str) -> None:
+        self._name = name
+        self._frames = [_Frame("")]
+        self._loops = 0
+        self._mma = cta._barrier(f"{name}.mma", "group", 1, 1)
+        self._fetch = cta._barrier(f"{name}.loads", "group", 1, 1)
+        self._cta = cta
+        self._sync: Barrier | None = None
+
+    @property
+    def steps(self) -> list[Step]:
+        """What has been recorded so far."""
+        return self._frames[-1].steps
+
+    # -- loops and counters
+
+    def repeat(self, trips: int) -> Iterator[Index]:
+        """Record the body of ``for i in w.repeat(trips)`` once; i is symbolic inside."""
+        if trips <= 0:
+            return
+        frame = _Frame(f"i{self._loops}")
+        self._loops += 1
+        self._frames.append(frame)
+        i = Index(terms=((frame.var, 1),))
+        yield i
+        self._frames.pop()
+        symbols: dict[str, Index] = {}
+        for key, end in frame.counters.items():
+            symbol = _placeholder(frame.var, key)
+            stride = (end - Index(terms=((symbol, 1),))).base
+            begin = self._count(key)
+            symbols[symbol] = begin + i * stride
+            self._frames[-1].counters[key] = begin + stride * trips
+        self.steps.append(Repeat(frame.var, trips, tuple(s.bind(symbols) for s in frame.steps)))
+
+    def pipelined(
+        self, blocks: BlockRange, load: Callable[[int | Index], None], ahead: int
+    ) -> Iterator[Index]:
+        """Loop over ``blocks`` with the loads of block j + ``ahead`` issued at the end of pass j.
+
+        The first ``ahead`` blocks are loaded before the loop. With ``ahead`` 0 nothing is loaded
+        here: the body does it itself.
+        """
+        steady = max(len(blocks) - ahead, 0)
+        if ahead:
+            for j in self.repeat(len(blocks) - steady):
+                load(j + blocks.start)
+        for j in self.repeat(steady):
+            yield j + blocks.start
+            if ahead:
+                load(j + blocks.start + ahead)
+        for j in self.repeat(len(blocks) - steady):
+            yield j + blocks.start + steady
+
+    def _count(self, key: str) -> Index:
+        frame = self._frames[-1]
+        if key not in frame.counters:
+            symbol = ((_placeholder(frame.var, key), 1),) if frame.var else ()
+            frame.counters[key] = Index(terms=symbol)
+        return frame.counters[key]
+
+    def _next(self, key: str) -> Index:
+        """Return the counter's value and advance it."""
+        value = self._count(key)
+        self._frames[-1].counters[key] = value + 1
+        return value
+
+    # -- data movement
+
+    def copy(
+        self,
+        src: Operand,
+        dst: Operand,
+        *,
+        path: Path = "direct",
+        signal: Signal | Barrier | None = None,
+        reduce: Literal["add"] | None = None,
+    ) -> None:
+        """Copy a tile; asynchronously when a signal, or a barrier to arrive at, is given."""
+        if isinstance(signal, Barrier):
+            signal = self._arrival(signal)
+        self.steps.append(Copy(src, dst, path, signal, reduce))
+
+    def fetch(self, src: Operand, dst: View) -> Signal:
+        """Start loading a tile, or storing it to shared memory; wait for the signal before use.
+
+        The warps do it themselves, between other instructions; one such copy at a time.
+        """
+        signal = Signal(self._fetch, self._next("loads"))
+        self.copy(src, dst, signal=signal)
+        return signal
+
+    def load(self, src: Tile, ring: Ring, *, path: Path) -> None:
+        """Acquire the ring's next slot and start filling it; landing completes its full barrier."""
+        fill = self._next(f"{ring.buffer.name}.fill")
+        self.steps.append(Wait(Signal(ring.empty, fill), lag=1))
+        self.copy(src, View(ring.buffer, fill), path=path, signal=Signal(ring.full, fill))
+
+    def take(self, ring: Ring) -> View:
+        """Wait for the ring's next slot to be full, and return it."""
+        use = self._next(f"{ring.buffer.name}.take")
+        self.steps.append(Wait(Signal(ring.full, use)))
+        return View(ring.buffer, use)
+
+    def release(self, ring: Ring, *, lag: int = 0) -> None:
+        """Give back the slot taken last, or ``lag`` slots before (nothing, while there is none)."""
+        last = self._count(f"{ring.buffer.name}.take") - 1 - lag
+        self.steps.append(Arrive(Signal(ring.empty, last)))
+
+    @contextmanager
+    def consume(self, ring: Ring) -> Iterator[View]:
+        """Take the next slot for the length of a ``with`` block, then release it."""
+        yield self.take(ring)
+        self.release(ring)
+
+    # -- arithmetic
+
+    def mma(
+        self, dst: View, a: View, b: View, *, accumulate: bool = True, parts: int = 1
+    ) -> Signal:
+        """Issue dst (+)= a·b; wait for the returned signal (or `wait_mma`) before using dst."""
+        if a.shape[1] != b.shape[0]:
+            raise ScheduleError(f"mma {a}·{b}: inner sides {a.shape[1]} and {b.shape[0]} differ")
+        signal = Signal(self._mma, self._next("mma"))
+        self.steps.append(Mma(dst, a, b, accumulate, signal, parts))
+        return signal
+
+    def wait_mma(self, pending: int = 0) -> None:
+        """Wait until at most ``pending`` of this role's MMAs are still in flight."""
+        self.steps.append(Wait(Signal(self._mma, self._count("mma") - 1 - pending)))
+
+    def apply(
+        self, fn: TileFn, *args: View, mask: TileMask | None = None, scale: float = 1.0
+    ) -> None:
+        """Run a tile function on the given tiles, in place."""
+        self.steps.append(Apply(fn, args, mask, scale))
+
+    # -- synchronisation
+
+    def arrive(self, barrier: Barrier) -> None:
+        """Arrive at the barrier's next phase."""
+        self.steps.append(Arrive(self._arrival(barrier)))
+
+    def _arrival(self, barrier: Barrier) -> Signal:
+        return Signal(barrier, self._next(f"{barrier.name}.arrive"))
+
+    def sync(self) -> None:
+        """Synchronise the warps of this role (bar.sync)."""
+        self._sync = self._sync or self._cta.barrier(f"{self._name}.sync")
+        self.arrive(self._sync)
+        self.wait(self._sync)
+
+    def wait(self, on: Barrier | Signal, *, ahead: int = 0) -> None:
+        """Wait for a signal, or for the barrier's next phase (``ahead`` phases count as done)."""
+        if isinstance(on, Barrier):
+            on = Signal(on, self._next(f"{on.name}.wait") - ahead)
+        self.steps.append(Wait(on))
+
+
+def _placeholder(var: str, key: str) -> str:
+    return f"{var}:{key}"
