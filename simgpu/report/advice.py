@@ -126,10 +126,7 @@ def provenance(run: Run, top: Record) -> str:
     parts = [f"clock {run.clock_mhz:,.0f} MHz ({run.provenance.get('clock', 'fixed')})"]
     source = run.provenance.get("mix_source")
     parts.append(f"{run.mix} instruction mix" + (f" ({source})" if source else ""))
-    if spilled := max(launch.spills for launch in run.launches):
-        parts.append(f"{spilled} registers spill")
-    if any(launch.serial_products for launch in run.launches):
-        parts.append("the compiler waits for each product before the next")
+    parts += _compiled(run)
     fitted = numbers.get("fitted", 0)
     parts.append(f"{assumed} of {total} profile numbers are assumed, {fitted} fitted")
     estimated = [r for r in top["launches"] if r["registers_estimated"]]
@@ -137,6 +134,18 @@ def provenance(run: Run, top: Record) -> str:
         registers = ", ".join(f"{r['registers']} ({r['name']})" for r in estimated)
         parts.append(f"registers estimated: {registers}")
     return sentence("; ".join(parts))
+
+
+def _compiled(run: Run) -> list[str]:
+    """Return what a compiler makes of the kernel that costs time, and whether that is a guess."""
+    told = {"spills", "serial_products"} if run.mix == "compiled" else run.provenance["resources"]
+    found = []
+    if spilled := max(launch.spills for launch in run.launches):
+        found.append(f"{spilled} registers spill{'' if 'spills' in told else ' (estimated)'}")
+    if any(launch.serial_products for launch in run.launches):
+        guess = "" if "serial_products" in told else " (estimated)"
+        found.append(f"the compiler waits for each product before the next{guess}")
+    return found
 
 
 def mix_differences(run: Run) -> str:

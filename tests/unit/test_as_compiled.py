@@ -90,3 +90,13 @@ def test_shared_memory_leaves_the_rest_to_l1():
     none = occupancy(load_profile("h200"), registers_per_thread=128, shared_bytes=0, warps=4)
     assert full.l1_bytes == (256 - 228) * 1024
     assert none.l1_bytes > full.l1_bytes
+
+
+def test_a_report_says_what_spills_and_whether_that_is_a_guess():
+    guessed = " ".join(str(simgpu.run("fa2", PROBLEM, params=WIDE)).split())
+    assert "65 registers spill (estimated)" in guessed  # of 320, 255 are there
+    assert "waits for each product before the next (estimated)" in guessed
+    given = simgpu.run("fa2", PROBLEM, params=WIDE, resources={**FOUND, "spills": 36})
+    told = " ".join(str(given).split())
+    assert "36 registers spill;" in told
+    assert "waits for each product" not in told
