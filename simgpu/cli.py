@@ -113,8 +113,11 @@ def run(
     ] = "board",
     exact: Annotated[bool, typer.Option("--exact", help="Simulate every CTA.")] = False,
     mix: Annotated[
-        str, typer.Option(help="Instructions: analytic, or compiled by Triton for the GPU.")
-    ] = "analytic",
+        str, typer.Option(
+            help="Instructions and loops: analytic, compiled by Triton for the GPU, or auto: of a "
+            "kernel that came compiled with simgpu, else analytic."
+        ),
+    ] = "auto",
     html: Html = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="No other schedules on the page's roofline.")

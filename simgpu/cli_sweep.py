@@ -39,7 +39,7 @@ def sweep_command(
         list[str] | None, typer.Option("--set", help="key=value,value of the schedules.")
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Simulate every CTA.")] = False,
-    mix: Annotated[str, typer.Option(help="Instructions: analytic or compiled.")] = "analytic",
+    mix: Annotated[str, typer.Option(help="Instructions: auto, analytic or compiled.")] = "auto",
     workers: Annotated[
         int | None, typer.Option(help="Processes; one a core if left out (needs joblib).")
     ] = None,

@@ -42,7 +42,7 @@ def run(
     clock_mhz: float | None = None,
     clock: str = "board",
     exact: bool = False,
-    mix: str = "analytic",
+    mix: str = "auto",
 ) -> Run:
     """Predict a schedule on a problem and a GPU.
 
@@ -52,7 +52,9 @@ def run(
     of a pass that it waits for one by one). ``clock_mhz`` fixes the clock; else ``clock`` "board"
     is the one at which power meets its limit (the sustained one where the profile has no energies),
     "sustained" the profile's. ``exact`` simulates every CTA on every SM. ``mix`` "compiled" takes
-    instructions and resources from the schedule's kernel, compiled by Triton for this GPU.
+    instructions, resources and the loops' times from the schedule's kernel, compiled by Triton for
+    this GPU; "auto" from one that came compiled with simgpu, if it is among them, else it is
+    "analytic".
 
     Raises SimgpuError for anything that cannot be: an unknown name, a tile that does not fit, a
     dtype without a rate.
@@ -74,7 +76,7 @@ def timeline(
     params: Mapping[str, Any] | None = None,
     resources: Mapping[str, int] | None = None,
     clock_mhz: float | None = None,
-    mix: str = "analytic",
+    mix: str = "auto",
     launch: int = 0,
     sm: int = 0,
     waves: int | None = None,

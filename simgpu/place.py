@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simgpu.compiled.adjust import compile_recording, known_recording
+from simgpu.compiled.passes import with_pass_times
 from simgpu.cost.registers import (
     estimated_registers,
     estimated_spills,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 #: What a compiler finds, and the least that each can be.
 RESOURCES = {"registers": 1, "shared_bytes": 0, "spills": 0, "serial_products": 0}
-MIXES = ("analytic", "compiled")
+MIXES = ("auto", "analytic", "compiled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ def prepare(
     machine = Machine.from_profile(_profile(gpu), clock_mhz)
     check_capabilities(recording, machine.profile)
     compiled = _compiled(made, recording, machine, mix)
+    if mix == "auto" and compiled and not _agree(compiled, resources or {}, machine.profile):
+        compiled = None
     recording = compiled.recording if compiled else recording
     found = compiled.resources if compiled else ({},) * len(recording.launches)
     given = dict(resources or {})
@@ -93,11 +97,15 @@ def place(case: Case) -> Iterator[Placed]:
     problem, machine = case.recording.problem, case.machine
     l2 = L2(machine.profile.memory.l2_effective_bytes)
     machine.tensor_flops(problem.dtype)
-    for launch, resources in zip(case.recording.launches, case.resources, strict=True):
+    mixes = case.compiled.mixes if case.compiled else (None,) * len(case.resources)
+    for launch, resources, mix in zip(case.recording.launches, case.resources, mixes, strict=True):
         fit, registers, shared = _occupancy(launch, machine, resources)
         spills, serial = _spills(launch, machine.profile, resources)
         launch = as_compiled(launch, spills=in_loop(spills, machine.profile), serial=serial)
         served = traffic(launch, problem, machine, fit.ctas_per_sm, l2, fit.l1_bytes)
+        if mix is not None:
+            with_times = (machine, problem.dtype, fit.ctas_per_sm, served.misses)
+            launch = with_pass_times(launch, mix, *with_times)
         estimated = tuple(name for name in RESOURCES if name not in resources)
         yield Placed(launch, fit, registers, shared, spills, serial, estimated, served)
 
@@ -125,14 +133,28 @@ def _compiled(
     """Return the recording as Triton compiles it, or None for the analytic mix."""
     if mix not in MIXES:
         raise UnknownNameError("mix", mix, MIXES)
-    if mix == "analytic":
-        return None
-    from simgpu.compiled.adjust import compile_recording
-
     ours = recording.name in schedule_names()
-    if not ours or not isinstance(schedule, schedule_class(recording.name)):
+    ours = ours and isinstance(schedule, schedule_class(recording.name))
+    if mix == "analytic" or (mix == "auto" and not ours):
+        return None
+    if mix == "auto":
+        return known_recording(recording, machine)
+    if not ours:
         raise UnsupportedError(f"no Triton kernel of {type(schedule).__name__} to compile")
     return compile_recording(recording, machine)
+
+
+def _agree(compiled: CompiledRecording, given: Mapping[str, int], profile: Profile) -> bool:
+    """Say whether a known kernel may be the one that ``given`` resources were found of.
+
+    Registers move a little with a kernel's source; spills and serial products make another loop.
+    """
+    for found in compiled.resources:
+        spills = (in_loop(x.get("spills", found["spills"]), profile) for x in (given, found))
+        serial = (x.get("serial_products", found["serial_products"]) for x in (given, found))
+        if len({n > 0 for n in spills}) > 1 or len({n > 0 for n in serial}) > 1:
+            return False
+    return True
 
 
 def _schedule(schedule: Schedule | str, params: Mapping[str, Any] | None) -> Schedule:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from simgpu.compiled.known import known_mixes
 from simgpu.compiled.mix import compiled_mixes, differences
 from simgpu.cost.instructions import instructions
 from simgpu.cost.registers import in_loop
@@ -71,6 +72,21 @@ def compile_recording(recording: Recording, machine: Machine) -> CompiledRecordi
     for launch in recording.launches:
         _check(launch)
     mixes = compiled_mixes(recording.name, recording.params, recording.problem, machine.profile)
+    return with_mixes(recording, mixes, machine)
+
+
+def known_recording(recording: Recording, machine: Machine) -> CompiledRecording | None:
+    """Return the same of kernels that came compiled with the package, or None for others."""
+    mixes = known_mixes(recording.name, recording.params, recording.problem, machine.profile)
+    if mixes is None:
+        return None
+    return replace(with_mixes(recording, mixes, machine), differences=())
+
+
+def with_mixes(
+    recording: Recording, mixes: tuple[CompiledMix, ...], machine: Machine
+) -> CompiledRecording:
+    """Return the recording with the counts of one mix laid over each launch."""
     launches, lines = [], []
     for recorded, mix in zip(recording.launches, mixes, strict=True):
         spills = in_loop(mix.spills, machine.profile)

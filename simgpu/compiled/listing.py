@@ -1,7 +1,8 @@
 """A SASS listing as data: one instruction after the other, branch targets as positions.
 
 The text form (`Listing.to_text`) is what the cache keeps and what test fixtures are made of:
-``address stall line predicate opcode operands``, one instruction a line, branches to an address.
+``address stall line predicate opcode operands``, one instruction a line, branches to an address;
+``stall/waits/result/reads/yields`` in place of the stall where the scoreboards are known.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ _CODE = re.compile(
 _HIGH_WORD = re.compile(r"^\s*/\*\s*0x([0-9a-f]{16})\s*\*/\s*$")
 _TARGET = re.compile(r"`\((\.L_x_\d+)\)")
 _SCHEDULING = re.compile(r"\s+[?&][A-Za-z0-9_={},]+")
-_STALL_BIT = 41  # bits 105 to 108 of the 128-bit word, so 41 to 44 of its upper half
+# Bits 105 to 121 of the 128-bit word, so 41 to 57 of its upper half: stall, yield, the scoreboards
+# of result and operands, and a mask of those waited for.
+_STALL, _YIELD, _RESULT, _OPERANDS, _WAITS = 41, 45, 46, 49, 52
+NO_SCOREBOARD = 7
+NO_CONTROL = 7 << _RESULT | 7 << _OPERANDS | 1 << _YIELD
 _BRANCHES = ("BRA", "CALL", "BSSY")
 
 
@@ -27,7 +32,9 @@ class Instruction(NamedTuple):
     """One SASS instruction.
 
     ``stall`` is the static count of cycles before the warp's next issue; ``line`` the source line,
-    0 without line information. ``target`` is the address a branch goes to, or -1.
+    0 without line information. ``target`` is the address a branch goes to, or -1. Of six
+    scoreboards, ``waits`` is a mask of those that must be clear before it issues, ``result`` and
+    ``reads`` are set by it until its result is there, or its operands are read.
     """
 
     address: int
@@ -37,6 +44,10 @@ class Instruction(NamedTuple):
     opcode: str
     operands: str
     target: int = -1
+    waits: int = 0
+    result: int = NO_SCOREBOARD
+    reads: int = NO_SCOREBOARD
+    yields: bool = False
 
     @property
     def base(self) -> str:
@@ -76,7 +87,8 @@ class Listing:
         for x in self.instructions:
             goal = f" ->{x.target:x}" if x.target >= 0 else ""
             code = " ".join(part for part in (x.predicate, x.opcode, x.operands) if part)
-            rows.append(f"{x.address:x} {x.stall} {x.line} {code}{goal}\n")
+            control = f"{x.stall}/{x.waits}/{x.result}/{x.reads}/{x.yields:d}"
+            rows.append(f"{x.address:x} {control} {x.line} {code}{goal}\n")
         return "".join(rows)
 
     @classmethod
@@ -92,23 +104,37 @@ class Listing:
 
 
 def _from_row(row: str) -> Instruction:
-    address, stall, line, code = row.split(" ", 3)
+    address, control, line, code = row.split(" ", 3)
+    stall, *scoreboards = map(int, control.split("/"))
+    waits, result, reads, yields = scoreboards or (0, NO_SCOREBOARD, NO_SCOREBOARD, 0)
     code, _, goal = code.partition(" ->")
     predicate, rest = code.split(" ", 1) if code.startswith("@") else ("", code)
     opcode, _, operands = rest.partition(" ")
     target = int(goal, 16) if goal else -1
-    return Instruction(int(address, 16), int(stall), int(line), predicate, opcode, operands, target)
+    return Instruction(
+        int(address, 16),
+        stall,
+        int(line),
+        predicate,
+        opcode,
+        operands,
+        target,
+        waits,
+        result,
+        reads,
+        bool(yields),
+    )
 
 
 def _read_nvdisasm(text: str) -> list[Instruction]:
     found: list[tuple[int, str, str, str, str, int]] = []
-    stalls: dict[int, int] = {}
+    control: dict[int, int] = {}
     labels: dict[str, int] = {}
     pending: list[str] = []
     line, file = 0, ""
     for row in text.splitlines():
         if match := _HIGH_WORD.match(row):
-            stalls.setdefault(len(found) - 1, (int(match[1], 16) >> _STALL_BIT) & 15)
+            control.setdefault(len(found) - 1, int(match[1], 16))
         elif match := _CODE.match(row):
             address = int(match[1], 16)
             labels.update(dict.fromkeys(pending, address))
@@ -125,15 +151,23 @@ def _read_nvdisasm(text: str) -> list[Instruction]:
             line = int(match[2]) if match[1] == file else line
         elif row.lstrip().startswith(".section") and found:
             break  # helper functions behind the kernel
-    return [
-        Instruction(
-            address,
-            stalls.get(i, 0),
-            line,
-            predicate,
-            opcode,
-            operands,
-            labels.get(label, -1) if opcode.startswith(_BRANCHES) else -1,
+    read = []
+    for i, (address, predicate, opcode, operands, label, line) in enumerate(found):
+        goal_at = labels.get(label, -1) if opcode.startswith(_BRANCHES) else -1
+        word = control.get(i, NO_CONTROL)
+        read.append(
+            Instruction(
+                address,
+                word >> _STALL & 15,
+                line,
+                predicate,
+                opcode,
+                operands,
+                goal_at,
+                word >> _WAITS & 63,
+                word >> _RESULT & 7,
+                word >> _OPERANDS & 7,
+                not word >> _YIELD & 1,
+            )
         )
-        for i, (address, predicate, opcode, operands, label, line) in enumerate(found)
-    ]
+    return read

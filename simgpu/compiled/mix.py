@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.compiled.aot import CompiledKernel, compile_job
 from simgpu.compiled.flow import executed, is_mma, mma_loops, nested
 from simgpu.compiled.job import OWN_KERNELS, architecture, own_job
+from simgpu.compiled.loopcode import loop_code
 from simgpu.compiled.sass import PipeCounts, Stats, count_pipes, read_stretch
 from simgpu.errors import UnsupportedError
 from simgpu.program.mix import Mix
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from simgpu.compiled.flow import Stretch
     from simgpu.hardware.profile import Profile
     from simgpu.problem import Attention
+    from simgpu.timing.issue import Issued
 
 # Parameters of a schedule that decide nothing its kernel could be told.
 _NOT_THE_KERNELS = ("warp_partition",)
@@ -32,7 +34,8 @@ class CompiledMix:
     ``prologue`` is executed once, then ``full`` for each pass without a mask, ``between`` once if
     there are masked passes, ``masked`` for each of them, and ``epilogue`` once. ``full_stats`` and
     ``masked_stats`` tell more of a pass, per warp; None where there is no such pass. A masked pass
-    that the compiler took out of its loop ends with its last product.
+    that the compiler took out of its loop ends with its last product. ``full_code`` is the loop of
+    full passes as a scheduler sees it.
     """
 
     kernel: str
@@ -48,6 +51,7 @@ class CompiledMix:
     epilogue: PipeCounts
     full_stats: Stats | None
     masked_stats: Stats | None
+    full_code: tuple[Issued, ...] = ()
 
     @property
     def serial_products(self) -> int:
@@ -140,6 +144,7 @@ def mix_of(kernel: CompiledKernel) -> CompiledMix:
         **dict(zip(("prologue", "full", "between", "masked", "epilogue"), counts, strict=True)),
         full_stats=read_stretch([code[i] for i in full], code) if full else None,
         masked_stats=read_stretch([code[i] for i in masked], code) if masked else None,
+        full_code=loop_code(code[i] for i in full),
     )
 
 

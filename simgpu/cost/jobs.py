@@ -43,6 +43,11 @@ class Job:
         """Whether any unit has to serve it."""
         return self.solo > 0.0 or any(self.demand)
 
+    def stretched(self, by: float) -> Job:
+        """Return the job with ``by`` times the demand and the latency."""
+        demand = tuple(amount * by for amount in self.demand)
+        return Job(demand, self.solo * by, self.latency * by, self.warps)
+
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
@@ -53,6 +58,13 @@ class Jobs:
 
     held: tuple[Job, ...] = ()
     behind: Job | None = None
+
+    def stretched(self, by: float) -> Jobs:
+        """Return jobs that take ``by`` times as long, alone and beside others."""
+        if by == 1.0:
+            return self
+        behind = self.behind.stretched(by) if self.behind else None
+        return Jobs(tuple(job.stretched(by) for job in self.held), behind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from simgpu.hardware.sections import (
     Costs,
     Device,
     Energy,
+    Issue,
     Memory,
     OccupancyLimits,
     Power,
@@ -107,6 +108,7 @@ class Profile(Strict):
     costs: Costs
     power: Power | None = None
     energy: Energy | None = None
+    issue: Issue | None = None
     measurements: dict[str, Measurement] = Field(default_factory=dict)
     origins: dict[str, Origin]
 

@@ -137,6 +137,36 @@ class Costs(Strict):
     registers_per_word: float = number("registers a 32-bit word of its tiles", most=10, least=0)
 
 
+class Issue(Strict):
+    """What a scheduler's warps feel in a compiled loop, cycle by cycle."""
+
+    loop_cycles: float = number("the branch back", most=1e3, least=0)
+    mufu_latency_cycles: float = number("MUFU to the use of its result", most=1e3, least=0)
+    mufu_queue: float = number("MUFU instructions that wait for their pipe", most=64, least=0)
+    mufu_issue_cycles: float = number("issue slot that a MUFU takes beyond one", most=64, least=0)
+    shuffle_latency_cycles: float = number("shuffle or shared access to its use", most=1e3, least=0)
+    lsu_queue: float = number("copies of 16 bytes a lane that wait for the LSU", most=64, least=0)
+    copy_latency_cycles: float = number("cp.async to its data, L2 hit", most=1e5, least=0)
+    load_latency_cycles: float = number("global load to its data, L2 hit", most=1e5, least=0)
+    l2_bytes: float = number("bytes a cycle from L2 while all SMs load", most=4096)
+    barrier_cycles: float = number("barrier of one warpgroup", most=1e4, least=0)
+    barrier_more_cycles: float = number("for each warpgroup more", most=1e4, least=0)
+    fill_cycles: float = number(
+        "of shared memory, for 16 bytes a lane in each scheduler's part", most=1e3, least=0
+    )
+    operand_lead_cycles: float = number("a wgmma's operands come so early", most=1e3, least=0)
+    mma_queue: int = number("wgmma of a scheduler that wait for the tensor core", most=1024)
+    mma_shared_latency_cycles: float = number("wgmma's end to its use, A in shared", most=1e4, least=0)
+    mma_registers_latency_cycles: float = number("the same, A in registers", most=1e4, least=0)
+    mma_issue_cycles: float = number(
+        "what an instruction takes more of the issue slot while a wgmma runs", most=64, least=0
+    )
+    mma_register_share: float = number(
+        "of the register banks' reads, those of a running wgmma", most=0.99, least=0
+    )
+    register_window_cycles: float = number("reads that the banks may be behind", most=64, least=0)
+
+
 class Power(Strict):
     """What the board draws."""
 
@@ -166,6 +196,7 @@ SECTIONS: dict[str, type[Strict]] = {
     "rates": Rates,
     "memory": Memory,
     "costs": Costs,
+    "issue": Issue,
     "power": Power,
     "energy": Energy,
 }

@@ -133,11 +133,15 @@ Op = Copy | Mma | Apply | Arrive | Wait
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A loop body recorded once: executed for ``var`` = 0 … trips - 1."""
+    """A loop body recorded once: executed for ``var`` = 0 … trips - 1.
+
+    ``stretch`` is how much longer a pass takes, as it was compiled, than its operations say.
+    """
 
     var: str
     trips: int
     body: tuple[Op | Repeat, ...]
+    stretch: float = 1.0
 
     def bind(self, symbols: Mapping[str, Index]) -> Repeat:
         """Return the loop with an outer loop's symbols replaced in its body."""

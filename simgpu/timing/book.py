@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from simgpu.cost.jobs import Jobs, MissRates, jobs
 from simgpu.cost.work import Work, work
 from simgpu.hardware.machine import MUFU, TENSOR
-from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
+from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
 from simgpu.program.program import walk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from simgpu.cost.jobs import Job
     from simgpu.hardware.machine import Machine
-    from simgpu.program.ops import Op
+    from simgpu.program.ops import Op, Step
     from simgpu.program.program import Role, TileProgram
 
 
@@ -26,9 +28,11 @@ class JobBook:
         self._turns: dict[int, float] = {}
         self._origins: dict[int, tuple[Op, Role]] = {}
 
-    def look_up(self, op: Op, role: Role, env: dict[str, int]) -> tuple[Jobs, Work]:
-        """Return the jobs and the work of one execution."""
-        key: object = (id(op), id(role))
+    def look_up(
+        self, op: Op, role: Role, env: dict[str, int], stretch: float = 1.0
+    ) -> tuple[Jobs, Work]:
+        """Return the jobs, each ``stretch`` times as long, and the work of one execution."""
+        key: object = (id(op), id(role), stretch)
         if isinstance(op, Copy):
             sides = [x.valid(env) for x in (op.src, op.dst) if not hasattr(x, "buffer")]
             key = (key, *sides)
@@ -37,7 +41,7 @@ class JobBook:
         found = self._known.get(key)
         if found is None:
             args = (self._machine, self._dtype, self._misses)
-            found = jobs(op, role, env, *args), work(op, role, env)
+            found = jobs(op, role, env, *args).stretched(stretch), work(op, role, env)
             self._known[key] = found
             made = found[0]
             for job in (*made.held, *((made.behind,) if made.behind else ())):
@@ -55,16 +59,23 @@ class JobBook:
             first: dict[int, float] = {}
             for role in program.roles:
                 env = dict(coordinates)
-                for op in walk(role.body, env):
+                for op, stretch in _stretched(role.body, env):
                     unit = _turn_unit(op)
                     if unit is not None and unit not in first:
-                        found = self.look_up(op, role, env)[0]
+                        found = self.look_up(op, role, env, stretch)[0]
                         job = found.behind or found.held[0]
                         first[unit] = job.demand[unit] / self._machine.capacity[unit]
                     if len(first) == 2:
                         break
             known = self._turns[id(program)] = sum(first.values())
         return known
+
+
+def _stretched(steps: tuple[Step, ...], env: dict[str, int]) -> Iterator[tuple[Op, float]]:
+    """Yield the operations in program order, and how much their loops stretch them."""
+    for step in steps:
+        stretch = step.stretch if isinstance(step, Repeat) else 1.0
+        yield from ((op, stretch) for op in walk((step,), env))
 
 
 def _turn_unit(op: Op) -> int | None:

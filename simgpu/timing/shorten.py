@@ -110,7 +110,7 @@ def shorten(
 def loop_kind(loop: Repeat, env: Mapping[str, int]) -> tuple[str, ...]:
     """Return what distinguishes loops whose passes take different times."""
     middle = {**env, loop.var: loop.trips // 2}
-    return tuple(_kind(step, middle) for step in loop.body)
+    return (f"stretch {loop.stretch}", *(_kind(step, middle) for step in loop.body))
 
 
 def _kind(step: Step, env: Mapping[str, int]) -> str:
@@ -172,7 +172,7 @@ def _renumber(
         left = step.trips if trips is None else trips
         last = {**env, step.var: left - 1}
         body = tuple(_renumber(s, shift, last, later) for s in step.body)
-        return Repeat(step.var, left, body)
+        return replace(step, trips=left, body=body)
     if isinstance(step, Apply):
         mask = replace(step.mask, row=Index(), col=Index()) if step.mask else None
         args = tuple(_slotless(x) for x in step.args)

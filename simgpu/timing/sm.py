@@ -149,17 +149,19 @@ class _Cta:
                 self._sm.watch.stays.append(stay)
             self._done()
 
-    def _steps(self, steps: tuple[Step, ...], role: Role, variables: dict[str, int]) -> Process:
+    def _steps(
+        self, steps: tuple[Step, ...], role: Role, variables: dict[str, int], stretch: float = 1.0
+    ) -> Process:
         for step in steps:
             if isinstance(step, Repeat):
                 for i in range(step.trips):
                     variables[step.var] = i
-                    yield from self._steps(step.body, role, variables)
+                    yield from self._steps(step.body, role, variables, stretch * step.stretch)
             else:
-                yield from self._execute(step, role, variables)
+                yield from self._execute(step, role, variables, stretch)
 
-    def _execute(self, op: Op, role: Role, variables: dict[str, int]) -> Process:
-        known, asked = self._costs.look_up(op, role, variables)
+    def _execute(self, op: Op, role: Role, variables: dict[str, int], stretch: float) -> Process:
+        known, asked = self._costs.look_up(op, role, variables, stretch)
         if self._sm.watch is not None:
             op = op.bind({name: Index(value) for name, value in variables.items()})
         if isinstance(op, Mma) and self._sm.limited and role.name not in self._took_turn:

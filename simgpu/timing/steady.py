@@ -73,6 +73,11 @@ class SmTimes:
             life = life.plus(self._passes[kind, residents], removed)
         return life
 
+    def one_pass(self, launch: Launch, number: int, kind: Kind, residents: int) -> float:
+        """Return the cycles of a pass of a loop that class ``number`` was cut short in."""
+        self.life(launch, number, residents)
+        return self._passes[kind, residents].cycles
+
     def _one_pass(self, cta_class: CtaClass, kind: Kind, residents: int, base: Life) -> Life:
         """Return what one pass more adds to the life ``base`` of the shortened program."""
         program, env = cta_class.program, cta_class.env

@@ -1,0 +1,96 @@
+"""A compiled loop as a scheduler sees it, and its short form for files."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from simgpu.compiled.sass import pipe_of
+from simgpu.timing.issue import Issued
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from simgpu.compiled.listing import Instruction
+    from simgpu.timing.issue import Kind
+
+_COLUMNS = re.compile(r"\.64x(\d+)x")
+_REGISTER = re.compile(r"(?<![A-Z])R(\d+)")
+_KINDS: dict[str, Kind] = {
+    "LDGDEPBAR": "commit",
+    "BAR": "barrier",
+    "LDGSTS": "copy",
+    "LDG": "load",
+    "SHFL": "shuffle",
+    "MUFU": "mufu",
+    **dict.fromkeys(("LDS", "STS", "LDSM", "STSM", "LDL", "STL"), "shared"),
+}
+_NOT_FOLLOWED = ("UTMALDG", "UBLKCP")
+_STORES = ("STS", "STSM", "STL", "LDGSTS")
+#: Bytes a lane of a shared access by the width in its opcode.
+_WIDTHS = {"128": 16, "64": 8}
+
+
+def loop_code(body: Iterable[Instruction]) -> tuple[Issued, ...]:
+    """Return a loop's instructions as `simgpu.timing.issue` follows them.
+
+    A register that the instruction before read at the same place and kept (``.reuse``) is not read
+    again. Empty where TMA loads: their barriers are not followed.
+    """
+    out, kept = [], {}
+    body = tuple(body)
+    if any(x.base.startswith(_NOT_FOLLOWED) for x in body):
+        return ()
+    for x in body:
+        banks, kept = _reads(x, kept)
+        kind, n, last = _kind(x)
+        out.append(Issued(kind, max(1, x.stall), x.waits, x.result, x.reads, *banks, n, last))
+    return tuple(out)
+
+
+def _kind(x: Instruction) -> tuple[Kind, int, bool]:
+    """Return what a scheduler tells apart, its number, and whether it closes a group."""
+    if x.base == "HGMMA":
+        found = _COLUMNS.search(x.opcode)
+        columns = int(found[1]) if found else 0
+        in_registers = x.operands.split(",")[1].strip().startswith("R")
+        return ("mma_registers" if in_registers else "mma"), columns, "gsb0" in x.operands
+    if x.opcode.startswith(("WARPGROUP.DEPBAR", "DEPBAR")):
+        kind: Kind = "wait_mma" if x.opcode.startswith("W") else "wait_copies"
+        return kind, int(x.operands.split(",")[1], 16), False
+    if x.predicate == "@!PT":
+        return "other", 0, False
+    kind = _KINDS.get(x.base, "alu" if pipe_of(x) == "alu" else "other")
+    width = next((n for text, n in _WIDTHS.items() if text in x.opcode), 4)
+    return kind, width if kind == "shared" else 0, False
+
+
+def _reads(x: Instruction, kept: dict[int, int]) -> tuple[tuple[int, int], dict[int, int]]:
+    """Return the registers read from the even and the odd bank, and what is kept for the next."""
+    if x.base == "HGMMA" or x.predicate == "@!PT":
+        return (0, 0), {}
+    operands = x.operands.split(",")
+    counts, keeps = [0, 0], {}
+    for place, text in enumerate(operands if x.base in _STORES else operands[1:]):
+        wide = ".64" in text
+        for match in _REGISTER.finditer(text):
+            register = int(match[1])
+            if kept.get(place) != register:
+                counts[register % 2] += 1
+                counts[1 - register % 2] += wide
+            if ".reuse" in text:
+                keeps[place] = register
+    return (counts[0], counts[1]), keeps
+
+
+def to_json(code: Sequence[Issued]) -> dict[str, Any]:
+    """Return a loop as JSON values: its distinct instructions, and their order."""
+    rows = list(dict.fromkeys(code))
+    number = {row: n for n, row in enumerate(rows)}
+    return {"rows": [list(row) for row in rows], "code": [number[x] for x in code]}
+
+
+def from_json(found: dict[str, Any]) -> tuple[Issued, ...]:
+    """Return the loop that `to_json` wrote."""
+    rows = [Issued(*row) for row in found["rows"]]
+    return tuple(rows[n] for n in found["code"])

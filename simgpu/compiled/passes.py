@@ -1,0 +1,76 @@
+"""A launch whose loops take as long as the compiled ones do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simgpu.program.ops import Apply, Repeat
+from simgpu.program.program import Launch, operations
+from simgpu.read.bound import longest
+from simgpu.timing.issue import pass_cycles
+from simgpu.timing.shorten import outline
+from simgpu.timing.steady import SmTimes
+
+if TYPE_CHECKING:
+    from simgpu.compiled.mix import CompiledMix
+    from simgpu.cost.jobs import MissRates
+    from simgpu.hardware.machine import Machine
+    from simgpu.program.ops import Step
+    from simgpu.program.program import Role, TileProgram
+    from simgpu.timing.shorten import Kind
+
+
+def with_pass_times(
+    launch: Launch, mix: CompiledMix, machine: Machine, dtype: str, slots: int, misses: MissRates
+) -> Launch:
+    """Return the launch with its softmax loops stretched to the time of the compiled loop.
+
+    That time is found by following the loop's instructions with as many CTAs on an SM as run; the
+    same stretch serves the loop of masked passes, which is too short to be followed. A launch is
+    left as it is where its passes are few, or the profile has no numbers for compiled loops.
+    """
+    number, residents = longest(launch), min(slots, math.ceil(launch.grid.ctas / machine.sms))
+    kind = _full_passes(launch, number)
+    if kind is None or not mix.full_code or machine.profile.issue is None:
+        return launch
+    share = machine.shared_by(min(launch.grid.ctas, machine.sms))
+    times = SmTimes(machine, dtype, misses, share)
+    events = times.one_pass(launch, number, kind, residents)
+    late = max(misses.late, *misses.read.values(), 0.0)
+    found = pass_cycles(mix.full_code, machine, residents, mix.warps, late)
+    return _stretched(launch, found / events)
+
+
+def _full_passes(launch: Launch, number: int) -> Kind | None:
+    """Return the kind of the long loop of passes without a mask, if there is one."""
+    for cut in outline(launch)[number].cuts:
+        applied = [
+            op for _, loop in cut.loops for op in operations(loop.body) if isinstance(op, Apply)
+        ]
+        if any(op.fn.exps for op in applied) and all(op.mask is None for op in applied):
+            return cut.kind
+    return None
+
+
+def _stretched(launch: Launch, by: float) -> Launch:
+    programs: dict[int, TileProgram] = {}
+    for program in (c.program for c in launch.classes):
+        if id(program) not in programs:
+            roles = tuple(_role(role, by) for role in program.roles)
+            programs[id(program)] = replace(program, roles=roles)
+    classes = (replace(c, program=programs[id(c.program)]) for c in launch.classes)
+    return Launch(launch.name, launch.grid, tuple(classes))
+
+
+def _role(role: Role, by: float) -> Role:
+    return replace(role, body=tuple(_step(step, by) for step in role.body))
+
+
+def _step(step: Step, by: float) -> Step:
+    if isinstance(step, Repeat) and any(
+        isinstance(op, Apply) and op.fn.exps for op in operations(step.body)
+    ):
+        return replace(step, stretch=by)
+    return step
