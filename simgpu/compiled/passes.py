@@ -27,9 +27,11 @@ def with_pass_times(
 ) -> Launch:
     """Return the launch with its softmax loops stretched to the time of the compiled loop.
 
-    That time is found by following the loop's instructions with as many CTAs on an SM as run; the
-    same stretch serves the loop of masked passes, which is too short to be followed. A launch is
-    left as it is where its passes are few, or the profile has no numbers for compiled loops.
+    A pass takes the mean of two times: that of its operations as events, and that of its
+    instructions, followed with as many CTAs on an SM as run. The two are off independently of one
+    another (decision 7). The same stretch serves the loop of masked passes, which is too short to
+    be followed. A launch is left as it is where its passes are few, or the profile has no numbers
+    for compiled loops.
     """
     number, residents = longest(launch), min(slots, math.ceil(launch.grid.ctas / machine.sms))
     kind = _full_passes(launch, number)
@@ -40,7 +42,7 @@ def with_pass_times(
     events = times.one_pass(launch, number, kind, residents)
     late = max(misses.late, *misses.read.values(), 0.0)
     found = pass_cycles(mix.full_code, machine, residents, mix.warps, late)
-    return _stretched(launch, found / events)
+    return _stretched(launch, (1.0 + found / events) / 2)
 
 
 def _full_passes(launch: Launch, number: int) -> Kind | None:
