@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from simgpu.algorithms.rows import SoftmaxRows
 from simgpu.algorithms.tiles import check_tiles, padded, warps_own
+from simgpu.errors import ScheduleError
+from simgpu.problem import BlockRange
 from simgpu.program.program import Grid
 from simgpu.program.record import schedule
 
@@ -23,9 +25,13 @@ if TYPE_CHECKING:
 class FlashAttention2:
     """One CTA owns a Q tile and streams K and V past it; the accumulator stays unnormalised.
 
-    The order within a pass is Triton's on Hopper. ``warp_partition`` is split-q (warps own rows)
-    unless the tile has too few rows for its warps, which forces split-d: every warpgroup computes
-    all of S and owns part of O's columns.
+    ``order`` within a pass is that of Triton's kernels on Hopper or of the CUDA kernel
+    (Dao-AILab/flash-attention, flash_fwd_kernel.h), which keeps one stage each of K and V, loads
+    one under the work on the other, and goes from the last block to the first. ``warp_partition``
+    is split-q (warps own rows) unless the tile has too few rows for its warps, which forces
+    split-d: every warpgroup computes all of S and owns part of O's columns. ``instruction`` is
+    what its products are written with (default: the best that the GPU has), ``fast_math`` nvcc's
+    option (PyTorch builds the CUDA kernel without).
     """
 
     block_m: int = 128
@@ -34,21 +40,31 @@ class FlashAttention2:
     warps: int = 4
     warp_partition: Literal["split-q", "split-d"] = "split-q"
     loads: Literal["cp_async", "tma"] = "cp_async"
+    order: Literal["triton", "cuda"] = "triton"
+    instruction: Literal["mma.sync", "wgmma"] | None = None
+    fast_math: bool = True
 
     def grid(self, p: Attention) -> Grid:
-        """Return one CTA for each Q tile, head and batch entry."""
+        """Return one CTA for each Q tile, head and batch entry; in CUDA heads come slowest."""
+        if self.order == "cuda":
+            return Grid(m=p.q_tiles(self.block_m), batch=p.batch, head=p.heads_q)
         return Grid(m=p.q_tiles(self.block_m), head=p.heads_q, batch=p.batch)
 
     def build(self, p: Attention, cta: Cta) -> None:
         """Record one CTA."""
         check_tiles(self)
+        if self.order == "cuda" and self.stages != 1:
+            raise ScheduleError(
+                f"stages is {self.stages}: order 'cuda' keeps one tile each of K and V, set 1"
+            )
         bm, bn, d = self.block_m, self.block_n, padded(p.head_dim)
         q = cta.smem("q", (bm, d), p.dtype)
-        rows = SoftmaxRows(cta, p, bm, bn, d)
-        with cta.role("all", warps=self.warps, partition=warps_own(self)) as w:
-            w.copy(p.q.tile(cta.m, bm, cols=d), q)
-            rows.begin(w)
+        rows = SoftmaxRows(cta, p, bm, bn, d, fast_math=self.fast_math)
+        own, by = warps_own(self), self.instruction
+        with cta.role("all", warps=self.warps, partition=own, instruction=by) as w:
             stream = self._plain if self.stages == 1 else self._pipelined
+            if self.order == "cuda":
+                stream = self._alternating
             stream(p, cta, w, q, rows)
             w.wait_mma()
             o = rows.end(w)
@@ -67,6 +83,8 @@ class FlashAttention2:
         bm, bn, d = self.block_m, self.block_n, padded(p.head_dim)
         k = cta.ring("k", (bn, d), p.dtype, stages=self.stages)
         v = cta.ring("v", (bn, d), p.dtype, stages=self.stages)
+        w.copy(p.q.tile(cta.m, bm, cols=d), q)
+        rows.begin(w)
 
         def load(j: int | Index) -> None:
             w.load(p.k.tile(j, bn, cols=d), k, path=self.loads)
@@ -84,11 +102,54 @@ class FlashAttention2:
                 rows.softmax(w)
                 w.mma(rows.o, rows.p, v_j)
 
+    def _alternating(
+        self, p: Attention, cta: Cta, w: RoleBuilder, q: View, rows: SoftmaxRows
+    ) -> None:
+        """Load V under QKᵀ and the next K under softmax and PV; the last block comes first."""
+        bm, bn, d = self.block_m, self.block_n, padded(p.head_dim)
+        k = cta.ring("k", (bn, d), p.dtype, stages=1)
+        v = cta.ring("v", (bn, d), p.dtype, stages=1)
+        q_full = cta.mbarrier("q.full")
+        w.copy(p.q.tile(cta.m, bm, cols=d), q, path=self.loads, signal=q_full)
+
+        def load_k(j: int | Index) -> None:
+            w.load(p.k.tile(j, bn, cols=d), k, path=self.loads)
+
+        def one_pass(j: Index, some: BlockRange, then: Index | None) -> None:
+            if some.stop != blocks[-1].stop:  # not the first pass
+                w.wait_mma()
+                w.release(v)
+            k_j = w.take(k)
+            w.load(p.v.tile(j, bn, cols=d), v, path=self.loads)
+            w.mma(rows.s, q, k_j.T, accumulate=False)
+            w.wait_mma()
+            w.release(k)
+            v_j = w.take(v)
+            if then is not None:
+                load_k(then)
+            rows.maximum(w, p.tile_mask(cta.m, bm, j, bn) if some.masked else None)
+            rows.softmax(w)
+            w.mma(rows.o, rows.p, v_j)
+
+        blocks = p.kv_ranges(cta.m, bm, bn)
+        if blocks:
+            load_k(blocks[-1].stop - 1)
+        rows.begin(w)
+        w.wait(q_full)
+        for some in _last_to_first(blocks):
+            last = some.start == blocks[0].start
+            for i in w.repeat(len(some) - last):
+                one_pass(some.stop - 1 - i, some, some.stop - 2 - i)
+            for i in w.repeat(int(last)):
+                one_pass(i + some.start, some, None)
+
     def _plain(self, p: Attention, cta: Cta, w: RoleBuilder, q: View, rows: SoftmaxRows) -> None:
         """Load through registers: K exposed at the top of a pass, V under QKᵀ, into one tile."""
         bm, bn, d = self.block_m, self.block_n, padded(p.head_dim)
         kv = cta.smem("kv", (bn, d), p.dtype)
         k_regs, v_regs = (cta.regs(name, (bn, d), p.dtype, by_columns=True) for name in "kv")
+        w.copy(p.q.tile(cta.m, bm, cols=d), q)
+        rows.begin(w)
         for blocks in p.kv_ranges(cta.m, bm, bn):
             for i in w.repeat(len(blocks)):
                 j = i + blocks.start
@@ -108,3 +169,14 @@ class FlashAttention2:
                 w.wait(v_stored)
                 w.sync()
                 w.mma(rows.o, rows.p, kv)
+
+
+def _last_to_first(ranges: list[BlockRange]) -> list[BlockRange]:
+    """Return ranges of blocks, the last first, the very last block (it may be ragged) apart."""
+    if not ranges:
+        return []
+    *others, last = ranges
+    split = [BlockRange(last.stop - 1, last.stop, last.masked)]
+    if len(last) > 1:
+        split.append(BlockRange(last.start, last.stop - 1, last.masked))
+    return [*split, *others[::-1]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simgpu.program.fns import exp_and_rescale, init, normalize, row_max
+from simgpu.program.guarded import guarded_exp_and_rescale
 from simgpu.tensor import accumulator
 
 if TYPE_CHECKING:
@@ -21,10 +22,19 @@ class SoftmaxRows:
     """
 
     def __init__(
-        self, cta: Cta, p: Attention, rows: int, cols: int, depth: int, name: str = ""
+        self,
+        cta: Cta,
+        p: Attention,
+        rows: int,
+        cols: int,
+        depth: int,
+        name: str = "",
+        *,
+        fast_math: bool = True,
     ) -> None:
         acc = accumulator(p.dtype)
         self.scale = p.scale
+        self._exp = exp_and_rescale if fast_math else guarded_exp_and_rescale
         self.s = cta.regs(f"{name}s", (rows, cols), acc)
         self.p = cta.regs(f"{name}p", (rows, cols), p.dtype)
         self.m = cta.regs(f"{name}m", (rows, 1), acc)
@@ -42,7 +52,7 @@ class SoftmaxRows:
 
     def softmax(self, w: RoleBuilder) -> None:
         """Exponentiate the scores and rescale what was summed under the old maximum."""
-        w.apply(exp_and_rescale, self.s, self.p, self.m, self.m_new, self.l, self.o)
+        w.apply(self._exp, self.s, self.p, self.m, self.m_new, self.l, self.o)
 
     def end(self, w: RoleBuilder) -> View:
         """Divide by the row sums; l becomes the log-sum-exp. Returns the accumulator."""

@@ -60,7 +60,7 @@ def make_schedule(name: str, params: Mapping[str, Any] | None = None) -> Schedul
 def _converted(schedule: str, key: str, value: Any, kind: Any) -> Any:
     where = f"schedule {schedule!r}: {key}={value!r}"
     optional = [x for x in get_args(kind) if x is not type(None)]
-    if isinstance(kind, types.UnionType) and len(optional) == 1:
+    if get_origin(kind) in (types.UnionType, typing.Union) and len(optional) == 1:
         return None if value in (None, "none") else _converted(schedule, key, value, optional[0])
     if get_origin(kind) is Literal:
         if value not in get_args(kind):

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 KNEE = 0.8
 MIB = 1 << 20
 
+MMA_FLOPS = 2 * 16 * 8 * 16  # of an m16n8k16
+SCHEDULERS = 4
+
 #: Profile numbers that are one benchmark's value: number → benchmark, and what it is multiplied by.
 DIRECT: dict[str, tuple[str, float]] = {
     "rates.mufu_instructions": ("ex2_per_cycle", 1.0),
@@ -36,6 +39,8 @@ DIRECT: dict[str, tuple[str, float]] = {
     "memory.hbm_latency_cycles": ("hbm_latency_cycles", 1.0),
     "memory.smem_latency_cycles": ("shared_latency_cycles", 1.0),
     "memory.tma_latency_cycles": ("tma_latency_cycles", 1.0),
+    "costs.mma_sync_cycles": ("mma_sync_lone_warp_cycles", 1.0),
+    "costs.mma_sync_latency_cycles": ("mma_sync_latency_cycles", 1.0),
     "power.idle_watts": ("idle_watts", 1.0),
 }
 
@@ -76,6 +81,9 @@ def numbers(found: Mapping[str, Result], gpu: Gpu, date: str) -> dict[str, dict[
         best = max(products, key=lambda r: r.value)
         for dtype in ("fp16", "bf16"):
             made[f"rates.tensor_flops_{dtype}"] = leaf(float(f"{best.value:.4g}"), best)
+    if rate := found.get("mma_sync_flops_per_cycle"):
+        slots = MMA_FLOPS * SCHEDULERS / rate.value
+        made["costs.mma_sync_slots"] = leaf(float(f"{slots:.4g}"), rate)
     if knee := knee_bytes(found):
         made["memory.l2_effective_bytes"] = leaf(knee[0], knee[1])
         small = [r for n, r in found.items() if n.startswith("l2_read_") and "_mib_" in n]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from simgpu.calibrate.case import Benchmark
@@ -17,6 +18,7 @@ MMA_FLOPS = 2 * 16 * 8 * 16
 STEPS = (64, 320)
 WIDTHS = (64, 128, 256)
 PER = (8, 40)
+BESIDE = 4  # FFMA behind each mma.sync
 #: A (two warpgroups' 64 × 64) and B (256 × 64), of 2 bytes.
 TILES_BYTES = 48 * 1024 + 1024
 
@@ -55,6 +57,20 @@ def benchmarks() -> Iterator[Benchmark]:
         lambda gpu: slope(_mma(gpu, threads=32, chains=1)),
         ("mma_sync",),
     )
+    yield Benchmark(
+        "mma_sync_lone_warp_cycles",
+        "cycle",
+        "4 warps, 16 independent m16n8k16 each: cycles of one",
+        lambda gpu: [x / 16 for x in slope(_mma(gpu, threads=128, chains=16))],
+        ("mma_sync",),
+    )
+    yield Benchmark(
+        "ffma_beside_mma_sync_cycles",
+        "cycle",
+        f"16 warps, {BESIDE} FFMA behind each m16n8k16: what one adds; 1 where none fits under it",
+        _beside,
+        ("mma_sync",),
+    )
     for a in ("shared", "registers"):
         for n in WIDTHS:
             yield _wgmma_rate(n, a, 1)
@@ -68,14 +84,21 @@ def _rate(gpu: Gpu, *, threads: int, chains: int) -> list[float]:
     return [threads / 32 / x for x in slope(_mma(gpu, threads=threads, chains=chains))]
 
 
-def _mma(gpu: Gpu, *, threads: int, chains: int) -> dict[int, list[float]]:
-    kernel = gpu.kernel(FILE, "mma_sync", CHAINS=chains)
+def _beside(gpu: Gpu) -> list[float]:
+    """Return the cycles that each FFMA adds to a scheduler's four warps of mma.sync."""
+    plain = median(slope(_mma(gpu, threads=512, chains=8)))
+    mixed = slope(_mma(gpu, threads=512, chains=8, beside=BESIDE))
+    return [(x - plain) / (4 * 8 * BESIDE) for x in mixed]
+
+
+def _mma(gpu: Gpu, *, threads: int, chains: int, beside: int = 0) -> dict[int, list[float]]:
+    kernel = gpu.kernel(FILE, "mma_sync", CHAINS=chains, BESIDE=beside)
     return {n: gpu.cycles(kernel, [n], threads=threads) for n in STEPS}
 
 
 def _wgmma(gpu: Gpu, n: int, a: str, groups: int, per: int) -> list[float]:
     """Return cycles of STEPS[1] commits of ``per`` products in each of ``groups`` warpgroups."""
-    kernel = gpu.kernel(FILE, "wgmma", N=n, PER=per, PRODUCT=product(n, a), CHAINS=1)
+    kernel = gpu.kernel(FILE, "wgmma", N=n, PER=per, PRODUCT=product(n, a), CHAINS=1, BESIDE=0)
     return gpu.cycles(kernel, [STEPS[1]], threads=128 * groups, shared=TILES_BYTES)
 
 

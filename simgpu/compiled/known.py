@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.compiled.job import architecture
 from simgpu.compiled.loopcode import from_json, to_json
-from simgpu.compiled.mix import CompiledMix
+from simgpu.compiled.mix import TRITONS, CompiledMix
 from simgpu.compiled.sass import PipeCounts, Product, Stats
 from simgpu.errors import CompileError
 
@@ -50,6 +50,8 @@ def specialisation(params: Mapping[str, Any], problem: Attention) -> str | None:
     Heads in a group only change how a CTA finds its head.
     """
     tile = {k: params.get(k) for k in ("block_m", "block_n", "warps", "stages")}
+    if any(params.get(name, value) != value for name, value in TRITONS.items()):
+        return None
     if problem.window is not None or problem.dtype not in ("fp16", "bf16") or None in tile.values():
         return None
     blind = problem.causal and problem.seq_q > problem.seq_kv

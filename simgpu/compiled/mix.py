@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # Parameters of a schedule that decide nothing its kernel could be told.
 _NOT_THE_KERNELS = ("warp_partition",)
+
+#: Parameters that our Triton kernels do not have, and what they do.
+TRITONS = {"order": "triton", "instruction": None, "fast_math": True}
 _TOLERANCE = 0.10
 
 
@@ -104,7 +107,10 @@ def compiled_mixes(
     """
     if schedule not in OWN_KERNELS:
         raise UnsupportedError(f"no Triton kernel of schedule {schedule!r} to compile")
-    kept = {k: v for k, v in params.items() if k not in _NOT_THE_KERNELS}
+    for name, value in TRITONS.items():
+        if params.get(name, value) != value:
+            raise UnsupportedError(f"no Triton kernel of {schedule} with {name}={params[name]}")
+    kept = {k: v for k, v in params.items() if k not in (*_NOT_THE_KERNELS, *TRITONS)}
     job = own_job(schedule, kept, problem, architecture(profile), line_info=line_info)
     return tuple(mix_of(kernel) for kernel in compile_job(job, cache_dir=cache_dir))
 

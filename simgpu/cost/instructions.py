@@ -9,7 +9,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, assert_never
 
-from simgpu.cost.work import LANES, operand_bytes, repeats, tile_bytes
+from simgpu.cost.work import (
+    LANES,
+    operand_bytes,
+    operand_bytes_per_warp,
+    repeats,
+    tile_bytes,
+)
 from simgpu.program.mix import Mix
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
 from simgpu.program.tile import View
@@ -17,6 +23,7 @@ from simgpu.tensor import Tile, dtype_bytes
 
 if TYPE_CHECKING:
     from simgpu.hardware.machine import Machine
+    from simgpu.hardware.profile import Profile
     from simgpu.program.ops import Op
     from simgpu.program.program import Role
 
@@ -52,7 +59,9 @@ def wavefronts(op: Op, role: Role, machine: Machine) -> float:
     """
     match op:
         case Mma():
-            return operand_bytes(op, role) / WAVEFRONT_BYTES
+            if by_wgmma(op, machine.profile):
+                return operand_bytes(op, role) / WAVEFRONT_BYTES
+            return operand_bytes_per_warp(op, role) * role.warps / WAVEFRONT_BYTES
         case Apply():
             return _apply(op, role).lsu
         case Copy(src, dst, path):
@@ -66,6 +75,11 @@ def wavefronts(op: Op, role: Role, machine: Machine) -> float:
             return 0.0
         case other:
             assert_never(other)
+
+
+def by_wgmma(op: Mma, profile: Profile) -> bool:
+    """Say whether a product is a wgmma: what its kernel is written with, else the best there is."""
+    return op.instruction != "mma.sync" and profile.has("wgmma")
 
 
 def held(view: View, role: Role) -> float:
@@ -112,7 +126,7 @@ def _plain_copy(op: Copy, accesses: float) -> Mix:
 def _mma(op: Mma, role: Role, machine: Machine) -> Mix:
     m, n, k = op.shape
     times = repeats(role, m)
-    if machine.profile.has("wgmma"):
+    if by_wgmma(op, machine.profile):
         tiles = max(1.0, m * times / (16 * role.warps))
         chains = 1 if op.dst.buffer.by_columns else times
         steps = tiles * chains * math.ceil(k / 16) * math.ceil(n / 256)
@@ -121,16 +135,3 @@ def _mma(op: Mma, role: Role, machine: Machine) -> Mix:
     steps = m * n * k * executed / (16 * 8 * 16 * role.warps)
     loads = operand_bytes_per_warp(op, role) / (BYTES_PER_LANE * LANES)
     return Mix(tensor=steps, lsu=loads, alu=loads / 2).times(role.warps)
-
-
-def operand_bytes_per_warp(op: Mma, role: Role) -> float:
-    """Return the shared bytes that one warp loads with ldmatrix for a synchronous MMA.
-
-    A warp that owns rows loads all of B; one that owns keys (split-K) its part of B and all of A.
-    """
-    a = tile_bytes(op.a) if op.a.buffer.space == "smem" else 0
-    b = tile_bytes(op.b) if op.b.buffer.space == "smem" else 0
-    if role.partition == "split-k":
-        return (a if op.parts == 1 else a / role.warps) + b / role.warps
-    columns = repeats(role, op.shape[0]) if op.dst.buffer.by_columns else 1
-    return a * repeats(role, op.shape[0]) / role.warps + b / columns

@@ -6,11 +6,18 @@ capability (wgmma or mma.sync, TMA or cp.async), never by GPU.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from simgpu.cost.instructions import held, instructions, operand_bytes_per_warp
-from simgpu.cost.work import local_bytes, operand_bytes, tile_bytes, work
+from simgpu.cost.instructions import by_wgmma, held, instructions
+from simgpu.cost.work import (
+    local_bytes,
+    operand_bytes,
+    operand_bytes_per_warp,
+    tile_bytes,
+    work,
+)
 from simgpu.hardware.machine import ALU, FMA, ISSUE, MUFU, UNITS, coalesced_share
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
 from simgpu.program.tile import View
@@ -23,6 +30,10 @@ if TYPE_CHECKING:
     from simgpu.program.mix import Mix
     from simgpu.program.ops import Op
     from simgpu.program.program import Role
+
+
+#: Warps whose instructions leave no issue slot empty, one warp's as good as any number of warps'.
+NO_GAP = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,8 @@ def jobs(
             mix, costs = instructions(op, role, machine), machine.profile.costs
             alone = costs.row_max_chain_cycles * _of_a_row(args, role) if fn.chain else 0.0
             latency = costs.row_max_cycles * fn.chain + costs.exp_cycles * fn.exps
-            apply = Job(_issue(mix), alone, latency, _per_scheduler(role, machine))
+            warps = NO_GAP if fn.dense else _per_scheduler(role, machine)
+            apply = Job(_issue(mix), alone, latency, warps)
             spilled = local_bytes(op, role)
             if not spilled:
                 return Jobs((apply,))
@@ -148,24 +160,38 @@ def _per_scheduler(role: Role, machine: Machine) -> float:
 
 
 def _mma(op: Mma, role: Role, machine: Machine, dtype: str) -> Jobs:
+    if not by_wgmma(op, machine.profile):
+        return Jobs((_synchronous(op, role, machine, dtype),))
     costs, mix = machine.profile.costs, instructions(op, role, machine)
-    rate = machine.tensor_flops(dtype)
-    flops = work(op, role, {}).flops_tensor
-    if not machine.profile.has("wgmma"):
-        busy = flops / rate
-        smem = operand_bytes_per_warp(op, role) * role.warps
-        multiply = Job(_issue(mix, tensor=busy, smem=smem), warps=_per_scheduler(role, machine))
-        return Jobs((multiply,))
+    time = work(op, role, {}).flops_tensor / machine.tensor_flops(dtype)
     smem = operand_bytes(op, role)
     # narrow tiles wait for their operands, and nobody else multiplies meanwhile
-    busy = max(flops / rate, smem / machine.profile.rates.smem_bytes)
-    slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * flops / rate
+    busy = max(time, smem / machine.profile.rates.smem_bytes)
+    slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * time
     demand = _issue(mix, tensor=busy, smem=smem, issue=slots)
     alone = costs.mma_issue_cycles * mix.tensor / role.warps
     if op.serial:
         alone = busy + costs.mma_serial_cycles * mix.tensor / role.warps
     setup = Job(_demand(), latency=costs.mma_setup_cycles)
     return Jobs((setup,), Job(demand, alone, costs.mma_latency_cycles))
+
+
+def _synchronous(op: Mma, role: Role, machine: Machine, dtype: str) -> Job:
+    """Return the job of a product by mma.sync, which holds its warps.
+
+    Its operands pass through the register file, so nobody issues meanwhile: what other warps do
+    comes on top (measured on an H200: each FFMA beside it adds a cycle).
+    """
+    costs, mix = machine.profile.costs, instructions(op, role, machine)
+    time = work(op, role, {}).flops_tensor / machine.tensor_flops(dtype)
+    smem = operand_bytes_per_warp(op, role) * role.warps
+    if op.instruction is None and machine.profile.has("tcgen05"):
+        # taken to be as fast as tcgen05, which is not modelled
+        return Job(_issue(mix, tensor=time, smem=smem), warps=_per_scheduler(role, machine))
+    ports = (costs.mma_sync_slots - 1.0) * mix.tensor
+    demand = _issue(mix, tensor=time, smem=smem, issue=ports)
+    alone = costs.mma_sync_cycles * mix.tensor / role.warps
+    return Job(demand, alone, costs.mma_sync_latency_cycles, NO_GAP)
 
 
 def _copy(

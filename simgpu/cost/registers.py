@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, assert_never
 
-from simgpu.cost.instructions import held
+from simgpu.cost.instructions import by_wgmma, held
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
 from simgpu.program.program import operations
 from simgpu.program.tile import View
@@ -57,12 +57,19 @@ def serial_products(program: TileProgram, profile: Profile) -> bool:
     128×128 tiles at head dim 64 with one stage, which it does not).
     """
     most = profile.occupancy.registers_per_thread_max
-    return profile.has("wgmma") and any(_product_words(r) > most for r in program.roles)
+    return any(
+        _product_words(role) > most and any(by_wgmma(op, profile) for op in _products(role))
+        for role in program.roles
+    )
+
+
+def _products(role: Role) -> list[Mma]:
+    return [op for op in operations(role.body) if isinstance(op, Mma)]
 
 
 def _product_words(role: Role) -> float:
     """Return the 32-bit words of a thread that hold operands of products."""
-    return sum(_words(role, (op for op in operations(role.body) if isinstance(op, Mma))).values())
+    return sum(_words(role, _products(role)).values())
 
 
 def _of_role(role: Role, profile: Profile) -> float:

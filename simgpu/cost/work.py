@@ -105,11 +105,14 @@ def tile_bytes(operand: Operand) -> int:
 
 
 def operand_bytes(op: Mma, role: Role) -> int:
-    """Return the bytes of shared memory that the MMA's operands take, at warpgroup grain.
+    """Return the bytes of shared memory that the MMA's operands take.
 
-    Each 64-row slice reads all of B; A is read once a slice, and once again for each chain of
-    columns where warps repeat rows (measured on an H200: within 2.3 % over 126 kernels).
+    By ldmatrix where the kernel is written with mma.sync, else at warpgroup grain: each 64-row
+    slice reads all of B; A is read once a slice, and once again for each chain of columns where
+    warps repeat rows (measured on an H200: within 2.3 % over 126 kernels).
     """
+    if op.instruction == "mma.sync":
+        return round(operand_bytes_per_warp(op, role) * role.warps)
     m = op.shape[0]
     times = repeats(role, m)
     a = tile_bytes(op.a) if op.a.buffer.space == "smem" else 0
@@ -120,3 +123,16 @@ def operand_bytes(op: Mma, role: Role) -> int:
     if op.dst.buffer.by_columns:
         return a * times + b * slices
     return a * times * times + b * slices * times
+
+
+def operand_bytes_per_warp(op: Mma, role: Role) -> float:
+    """Return the shared bytes that one warp loads with ldmatrix for a synchronous MMA.
+
+    A warp that owns rows loads all of B; one that owns keys (split-K) its part of B and all of A.
+    """
+    a = tile_bytes(op.a) if op.a.buffer.space == "smem" else 0
+    b = tile_bytes(op.b) if op.b.buffer.space == "smem" else 0
+    if role.partition == "split-k":
+        return (a if op.parts == 1 else a / role.warps) + b / role.warps
+    columns = repeats(role, op.shape[0]) if op.dst.buffer.by_columns else 1
+    return a * repeats(role, op.shape[0]) / role.warps + b / columns

@@ -19,6 +19,8 @@ from simgpu.tensor import dtype_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from simgpu.program.ops import Instruction
+
 
 class Cta:
     """One thread block being recorded: declares storage, barriers and roles.
@@ -87,12 +89,14 @@ class Cta:
         warps: int,
         partition: Partition = "split-q",
         registers: int | None = None,
+        instruction: Instruction | None = None,
     ) -> Iterator[RoleBuilder]:
         """Record what ``warps`` warps do together, in program order: ``with cta.role(...) as w``.
 
-        ``partition`` says which warps own what; ``registers`` a thread, if set apart (setmaxnreg).
+        ``partition`` says which warps own what; ``registers`` a thread, if set apart (setmaxnreg);
+        ``instruction`` what its products are written with, if not the best that the machine has.
         """
-        builder = RoleBuilder(self, name)
+        builder = RoleBuilder(self, name, instruction)
         yield builder
         self._roles.append(Role(name, warps, partition, registers, tuple(builder.steps)))
 

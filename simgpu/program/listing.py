@@ -22,10 +22,11 @@ def describe(op: Op) -> str:
             how = f" by {path}" if path != "direct" else ""
             arrow = "+=" if reduce else "<-"
             return f"copy  {dst} {arrow} {src}{how}{f' -> {signal}' if signal else ''}"
-        case Mma(dst, a, b, accumulate, signal, parts):
-            split = f" in {parts} parts" if parts > 1 else ""
+        case Mma(dst, a, b, accumulate, signal, parts, instruction=instruction):
+            how = f" in {parts} parts" if parts > 1 else ""
+            how += f" by {instruction}" if instruction else ""
             sign = "+=" if accumulate else "="
-            return f"mma   {dst} {sign} {a}·{b}{split}{f' -> {signal}' if signal else ''}"
+            return f"mma   {dst} {sign} {a}·{b}{how}{f' -> {signal}' if signal else ''}"
         case Apply(fn, args, mask, _, adjust):
             named = ", ".join(map(str, args))
             compiled = f" adjusted by {adjust}" if adjust else ""

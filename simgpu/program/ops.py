@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: How bytes travel: by the TMA unit, by cp.async, by a warp's own loads and stores.
 Path = Literal["tma", "cp_async", "direct"]
 
+#: The instruction that a kernel multiplies with, by its name in PTX.
+Instruction = Literal["mma.sync", "wgmma"]
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:
@@ -51,7 +54,8 @@ class Mma:
     ``signal`` makes it asynchronous (wgmma, tcgen05); a machine whose MMA is synchronous executes
     it at issue. ``parts`` > 1 splits the inner dimension: part g of dst (rows g·M to (g+1)·M) is
     a[:, part g]·b[part g, :], as warps do that own separate keys (split-K). ``serial``: the
-    compiler waits for each of its instructions before it issues the next.
+    compiler waits for each of its instructions before it issues the next. ``instruction`` is what
+    the kernel is written with; None: the best that the machine has.
     """
 
     dst: View
@@ -61,6 +65,7 @@ class Mma:
     signal: Signal | None = None
     parts: int = 1
     serial: bool = False
+    instruction: Instruction | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.errors import ScheduleError
 from simgpu.program.builder import Cta
-from simgpu.program.ops import Copy
+from simgpu.program.ops import Copy, Mma
 from simgpu.program.program import CtaClass, Grid, Launch, LaunchSpec, Recording, operations
 from simgpu.tensor import Tile
 
@@ -59,7 +59,15 @@ def record(schedule: Schedule, problem: Attention) -> Recording:
     launches = tuple(_record_launch(spec, problem) for spec in schedule.launches(problem))
     _check_names(launches)
     params = dataclasses.asdict(schedule)  # type: ignore[call-overload]
-    return Recording(schedule.schedule_name, params, problem, launches, schedule.needs)
+    needs = (*schedule.needs, *(n for n in _instructions(launches) if n not in schedule.needs))
+    return Recording(schedule.schedule_name, params, problem, launches, needs)
+
+
+def _instructions(launches: tuple[Launch, ...]) -> list[str]:
+    """Return the capabilities behind the instructions that products are written with."""
+    roles = {role for launch in launches for c in launch.classes for role in c.program.roles}
+    ops = (op for role in roles for op in operations(role.body) if isinstance(op, Mma))
+    return sorted({op.instruction.replace(".", "_") for op in ops if op.instruction})
 
 
 def _check_names(launches: tuple[Launch, ...]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from simgpu.errors import ScheduleError
 from simgpu.index import Index
-from simgpu.program.ops import Apply, Arrive, Copy, Mma, Path, Repeat, Wait
+from simgpu.program.ops import Apply, Arrive, Copy, Instruction, Mma, Path, Repeat, Wait
 from simgpu.program.tile import Barrier, Operand, Ring, Signal, View
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class _Frame:
 class RoleBuilder:
     """Records the operations of one role."""
 
-    def __init__(self, cta: Cta, name: str) -> None:
-        self._name = name
+    def __init__(self, cta: Cta, name: str, instruction: Instruction | None = None) -> None:
+        self._name, self._instruction = name, instruction
         self._frames = [_Frame("")]
         self._loops = 0
         self._mma = cta._barrier(f"{name}.mma", "group", 1, 1)
@@ -160,7 +160,8 @@ class RoleBuilder:
         if a.shape[1] != b.shape[0]:
             raise ScheduleError(f"mma {a}·{b}: inner sides {a.shape[1]} and {b.shape[0]} differ")
         signal = Signal(self._mma, self._next("mma"))
-        self.steps.append(Mma(dst, a, b, accumulate, signal, parts))
+        instruction = self._instruction
+        self.steps.append(Mma(dst, a, b, accumulate, signal, parts, instruction=instruction))
         return signal
 
     def wait_mma(self, pending: int = 0) -> None:

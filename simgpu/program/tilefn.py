@@ -24,7 +24,8 @@ class TileFn:
     columns; ``visible`` is the mask of the first argument or None. ``mix(held, masked)`` is the
     cost of one warp that holds ``held[i]`` elements of argument i a thread; ``exps`` says whether
     each element of the first argument is exponentiated. ``chain`` marks a dependent chain along a
-    row, bound by latency.
+    row, bound by latency. ``dense``: beside the instructions that wait for one another there are
+    so many that wait for none that a lone warp leaves no issue slot empty.
     """
 
     name: str
@@ -32,6 +33,7 @@ class TileFn:
     mix: Callable[[tuple[float, ...], bool], Mix]
     exps: bool = False
     chain: bool = False
+    dense: bool = False
 
     def __str__(self) -> str:
         return self.name

@@ -29,8 +29,10 @@ class Remedies:
                 return self._tensor()
             case "mufu":
                 return self._mufu()
-            case "issue" | "fma" | "alu":
-                return self._instructions("total" if name == "issue" else name)
+            case "issue":
+                return self._issue()
+            case "fma" | "alu":
+                return self._instructions(name)
             case "smem":
                 return self._shared_memory()
             case "l1" | "lsu":
@@ -99,6 +101,18 @@ class Remedies:
         if ratio > 1.3:
             return f"{ratio:.2f} are computed for each score; try tiles in which no row is repeated"
         return "try to compute a part of them by polynomials on the FMA pipe"
+
+    def _issue(self) -> str:
+        """Say who takes the slots: a running wgmma holds less than half of them, mma.sync all."""
+        bound, cycles = (
+            self._record["bounds"]["cycles"]["issue"],
+            self._record["predicted"]["cycles"],
+        )
+        held = 1.0 - self._record["utilization"]["issue"] * cycles / bound if bound else 0.0
+        if held > 0.5:
+            share = percent(held)
+            return f"products by mma.sync hold {share} % of that; try wgmma, if the GPU has it"
+        return self._instructions("total")
 
     def _instructions(self, name: str) -> str:
         each = LANES * self._counts["instructions"][name] / self._scores()

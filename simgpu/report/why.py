@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from simgpu.cost.instructions import by_wgmma
 from simgpu.cost.work import LANES
+from simgpu.program.ops import Mma
+from simgpu.program.program import operations
 from simgpu.read.count import count
 from simgpu.read.structure import structure
 from simgpu.report.advice import Advice
@@ -118,10 +121,11 @@ class _Pair:
 
     def _held(self) -> str:
         """Products that hold warps here and do not there."""
-        if self._slow.profile.has("wgmma") or not self._fast.profile.has("wgmma"):
+        if not _synchronous(self._slow) or _synchronous(self._fast):
             return ""
+        why = "by mma.sync" if self._slow.profile.has("wgmma") else "without wgmma"
         return (
-            "without wgmma a product holds the warps that issue it, so that no softmax of theirs "
+            f"{why} a product holds the warps that issue it, so that no softmax of theirs "
             "can run meanwhile"
         )
 
@@ -169,6 +173,13 @@ def _refusal(entry: Entry, rival: Entry | None) -> list[str]:
             "schedule to gain that runs softmax under products."
         )
     return said
+
+
+def _synchronous(entry: Entry) -> bool:
+    """Return whether an entry's products hold the warps that issue them."""
+    classes = (c for launch in entry.recording.launches for c in launch.classes)
+    ops = (op for c in classes for role in c.program.roles for op in operations(role.body))
+    return any(isinstance(op, Mma) and not by_wgmma(op, entry.profile) for op in ops)
 
 
 def _softmax_share(where: Entry, what: Entry) -> float:

@@ -140,11 +140,11 @@ def _shorten_role(role: Role, removed: Mapping[str, int], coordinates: Mapping[s
         cut = removed.get(step.var, 0) if isinstance(step, Repeat) else 0
         if isinstance(step, Repeat) and cut:
             later = {step.var: Index(cut, ((step.var, 1),))}
-            body.append(_renumber(step, shift, coordinates, later, step.trips - cut))
+            body.append(_renumber(step, shift, (coordinates,), later, step.trips - cut))
             for barrier, stride in _strides(step).items():
                 shift[barrier] = shift.get(barrier, 0) + cut * stride
         else:
-            body.append(_renumber(step, shift, coordinates, {}))
+            body.append(_renumber(step, shift, (coordinates,), {}))
     return replace(role, body=tuple(body))
 
 
@@ -163,15 +163,18 @@ def _strides(loop: Repeat) -> dict[str, int]:
 def _renumber(
     step: Step,
     shift: Mapping[str, int],
-    env: Mapping[str, int],
+    ends: tuple[Mapping[str, int], ...],
     later: Mapping[str, Index],
     trips: int | None = None,
 ) -> Step:
-    """Return a step with uses as the shortened program counts them, and tiles of later passes."""
+    """Return a step with uses as the shortened program counts them, and tiles of later passes.
+
+    ``ends`` are the variables in the first and last passes of the loops around it.
+    """
     if isinstance(step, Repeat):
         left = step.trips if trips is None else trips
-        last = {**env, step.var: left - 1}
-        body = tuple(_renumber(s, shift, last, later) for s in step.body)
+        ends = tuple({**env, step.var: i} for env in ends for i in {0, left - 1})
+        body = tuple(_renumber(s, shift, ends, later) for s in step.body)
         return replace(step, trips=left, body=body)
     if isinstance(step, Apply):
         mask = replace(step.mask, row=Index(), col=Index()) if step.mask else None
@@ -182,7 +185,7 @@ def _renumber(
         signal = Signal(signal.barrier, signal.use - shift.get(signal.barrier.name, 0))
     match step:
         case Copy(src, dst, path, _, reduce):
-            return Copy(_place(src, env, later), _place(dst, env, later), path, signal, reduce)
+            return Copy(_place(src, ends, later), _place(dst, ends, later), path, signal, reduce)
         case Mma(dst, a, b):
             dst, a, b = (_slotless(x) for x in (dst, a, b))
             return replace(step, dst=dst, a=a, b=b, signal=signal)
@@ -199,11 +202,14 @@ def _slotless(view: View) -> View:
     return View(view.buffer, Index(), view.transposed)
 
 
-def _place(operand: Operand, env: Mapping[str, int], later: Mapping[str, Index]) -> Operand:
+def _place(
+    operand: Operand, ends: tuple[Mapping[str, int], ...], later: Mapping[str, Index]
+) -> Operand:
     """Forget where a tile lies if all of it is inside its tensor wherever the loops take it."""
     if isinstance(operand, View):
         return _slotless(operand)
     tile = operand.bind(later)
-    if tile.valid(env) == (tile.rows, min(tile.cols, tile.tensor.cols)):
+    whole = tile.rows, min(tile.cols, tile.tensor.cols)
+    if all(tile.valid(env) == whole for env in ends):
         return Tile(tile.tensor, Index(), tile.rows, Index(), tile.cols)
     return tile

@@ -132,6 +132,8 @@ def _loop(m: Measured, result: Run, gpu: str | Profile | None) -> dict[str, floa
 def regime(c: Compared) -> str:
     """Return the kind of run that a comparison belongs to."""
     m = c.measured
+    if m.kernel is not None:
+        return m.kernel
     if m.spills > SPILLS:
         return f"{m.schedule}, spills"
     return m.schedule
@@ -158,7 +160,7 @@ def tile_choice(compared: Sequence[Compared]) -> list[TileChoice]:
     """Return how tiles are ranked for each problem that has four of them; none that spill."""
     groups: dict[tuple[Any, str], list[Compared]] = {}
     for c in compared:
-        if c.predicted and c.measured.spills <= SPILLS:
+        if c.predicted and c.measured.spills <= SPILLS and c.measured.kernel is None:
             groups.setdefault((c.measured.problem, c.measured.schedule), []).append(c)
     choices = []
     for runs in groups.values():

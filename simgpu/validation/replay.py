@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.errors import MeasureError, UnknownNameError
 from simgpu.hardware.load import load_profile
 from simgpu.problem import Attention
+from simgpu.validation.public import PUBLIC
 from simgpu.validation.records import Measurement, read
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ COUNTERS = {
 }
 SECTOR_BYTES = 32
 
+#: Kernels of ours.
+OURS = ("fa2", "fa1", "fa3", "standard")
+
 #: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.
 LOOP = ("time_us", "loop_cycles", "clock_mhz")
 
@@ -55,7 +59,8 @@ class Measured:
     """One measured run of a kernel that one of our schedules describes.
 
     ``counters`` are summed over launches, by the keys of ``COUNTERS`` and ``LOOP``; ``registers``
-    and ``shared`` bytes are the compiler's, for a single launch.
+    and ``shared`` bytes are the compiler's, for a single launch. ``kernel`` names one that is not
+    ours.
     """
 
     set: str
@@ -67,6 +72,7 @@ class Measured:
     shared_bytes: int | None
     spills: int
     counters: dict[str, float] = field(hash=False)
+    kernel: str | None = None
 
     @property
     def counter_clock_mhz(self) -> float | None:
@@ -92,7 +98,8 @@ class Measured:
         heads = f"{p.heads_q}" if p.group == 1 else f"{p.heads_q}/{p.heads_kv}"
         seq = f"{p.seq_q}" if p.seq_q == p.seq_kv else f"{p.seq_q}:{p.seq_kv}"
         tile = f"{k.get('block_m')}x{k.get('block_n')} w{k.get('warps')} s{k.get('stages')}"
-        return f"{self.schedule} {p.batch}x{heads}x{seq} d{p.head_dim} {p.mask} {tile}"
+        shape = f"{p.batch}x{heads}x{seq} d{p.head_dim} {p.mask}"
+        return f"{self.kernel or self.schedule} {shape} {tile if k else ''}".rstrip()
 
 
 def committed(gpu: str = "h200_sxm") -> list[Measured]:
@@ -108,7 +115,7 @@ def committed(gpu: str = "h200_sxm") -> list[Measured]:
     found = list(_tile_sweep(sets / gpu / "triton_fa2_counters.json", gpu))
     for name in ("runs.jsonl", "fa3_runs.jsonl", "unseen_runs.jsonl"):
         found += from_records(sets / gpu / name, gpu)
-    return found
+    return [*found, *_fa2_cuda(sets / gpu / "fa2_cuda_counters.json", gpu)]
 
 
 def schedules_of(measured: list[Measured], name: str) -> list[Measured]:
@@ -126,13 +133,15 @@ def from_records(path: Path, gpu: str) -> Iterator[Measured]:
     """
     some = False
     for record in read(path):
-        if record.status == "ok" and record.kernel.name in ("fa2", "fa1", "fa3", "standard"):
+        name, public = record.kernel.name, PUBLIC.get(record.kernel.name)
+        known = public.known(record.problem.head_dim) if public else name in OURS
+        if record.status == "ok" and known:
             counters = _summed(record)
             if counters:
                 some = True
                 yield _from_record(record, {**counters, **_loop(record)}, gpu, path.stem)
     if not some:
-        kernels = "no run with counters of fa1, fa2, fa3 or standard"
+        kernels = "no run with counters of fa1, fa2, fa3 or standard, or of a public kernel of them"
         raise MeasureError(f"{path}: {kernels}: run `simgpu measure` with --counters")
 
 
@@ -150,6 +159,8 @@ def _from_record(
         dtype=p.dtype,
         causal=p.mask == "causal",
     )
+    if k.name in PUBLIC:
+        return _public(k.name, problem, counters, gpu, origin)
     params = {**k.params, **AS_MEASURED.get(k.name, {})}
     return Measured(
         origin,
@@ -161,6 +172,25 @@ def _from_record(
         k.shared_bytes if not record.launches else None,
         max([k.spills or 0, *(x.spills or 0 for x in record.launches)]),
         counters,
+    )
+
+
+def _public(
+    name: str, problem: Attention, counters: dict[str, float], gpu: str, origin: str
+) -> Measured:
+    kernel = PUBLIC[name]
+    known = kernel.resources.get(problem.head_dim, {})
+    return Measured(
+        origin,
+        gpu,
+        kernel.schedule,
+        kernel.of(problem.head_dim),
+        problem,
+        known.get("registers"),
+        known.get("shared_bytes"),
+        known.get("spills", 0),
+        counters,
+        kernel.title,
     )
 
 
@@ -196,14 +226,14 @@ def _named(raw: dict[str, float]) -> dict[str, float]:
     return found
 
 
-def _tile_sweep(path: Path, gpu: str) -> Iterator[Measured]:
-    """Yield the runs of the first sweep over tiles, which has its own layout."""
+def _runs(path: Path) -> Iterator[tuple[dict[str, Any], Attention]]:
+    """Yield the runs of a file of counters alone, and their problems."""
     try:
         runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
     except (OSError, ValueError, KeyError) as error:
         raise MeasureError(f"{path}: cannot be read: {error}") from error
     for run in runs:
-        p, k = run["problem"], run["kernel"]
+        p = run["problem"]
         problem = Attention(
             batch=p["batch"],
             heads_q=p["heads"],
@@ -212,6 +242,19 @@ def _tile_sweep(path: Path, gpu: str) -> Iterator[Measured]:
             dtype=p["dtype"],
             causal=p["causal"],
         )
+        yield run, problem
+
+
+def _fa2_cuda(path: Path, gpu: str) -> Iterator[Measured]:
+    """Yield the runs of PyTorch's FlashAttention-2 by whose counters its cost was found."""
+    for run, problem in _runs(path):
+        yield _public("peer_fa2", problem, _named(run["counters"]), gpu, "FA2 CUDA")
+
+
+def _tile_sweep(path: Path, gpu: str) -> Iterator[Measured]:
+    """Yield the runs of the first sweep over tiles, which has its own layout."""
+    for run, problem in _runs(path):
+        k = run["kernel"]
         params = {
             "block_m": k["block_m"],
             "block_n": k["block_n"],

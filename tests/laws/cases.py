@@ -42,14 +42,23 @@ def problems(
 sides = st.sampled_from([16, 32, 48, 64])
 stages = st.integers(1, 4)
 
-fa2 = st.builds(
-    FlashAttention2,
-    block_m=sides,
-    block_n=sides,
-    stages=stages,
-    warps=st.sampled_from([1, 2, 4, 8]),
-    loads=st.sampled_from(["cp_async", "tma"]),
-)
+
+@st.composite
+def fa2(draw: st.DrawFn) -> FlashAttention2:
+    """In the CUDA kernel's order there is one stage."""
+    order = draw(st.sampled_from(["triton", "cuda"]))
+    return FlashAttention2(
+        block_m=draw(sides),
+        block_n=draw(sides),
+        stages=1 if order == "cuda" else draw(stages),
+        warps=draw(st.sampled_from([1, 2, 4, 8])),
+        loads=draw(st.sampled_from(["cp_async", "tma"])),
+        order=order,
+        instruction=draw(st.sampled_from([None, "mma.sync"])),
+        fast_math=draw(st.booleans()),
+    )
+
+
 standard = st.builds(
     StandardAttention,
     block_m=sides,
@@ -95,7 +104,7 @@ def fa1(draw: st.DrawFn) -> FlashAttention1:
 
 schedules: dict[str, st.SearchStrategy[Any]] = {
     "fa1": fa1(),
-    "fa2": fa2,
+    "fa2": fa2(),
     "fa3": fa3(),
     "standard": standard,
 }
@@ -104,6 +113,7 @@ schedules: dict[str, st.SearchStrategy[Any]] = {
 SMALL: dict[str, Any] = {
     "fa1": FlashAttention1(block_m=16, block_n=32, warps=2),
     "fa2": FlashAttention2(block_m=32, block_n=16, warps=2),
+    "fa2_cuda": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1, order="cuda"),
     "fa2_one_stage": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1),
     "fa3": FlashAttention3(block_m=128, block_n=32),
     "fa3_in_order": FlashAttention3(block_m=128, block_n=32, overlap=False),

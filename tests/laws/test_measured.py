@@ -16,10 +16,15 @@ from simgpu.validation.replay import SPILLS, committed
 EVERY = 16
 
 
+def ours():
+    """Return the runs of our own kernels."""
+    return [m for m in committed() if m.kernel is None]
+
+
 @cache
 def sample():
     """Return each 16th run of FA2 that does not spill, of all problems and tiles, compared."""
-    runs = [m for m in committed() if m.schedule == "fa2" and m.spills <= SPILLS]
+    runs = [m for m in ours() if m.schedule == "fa2" and m.spills <= SPILLS]
     compared = compare(runs[::EVERY])
     assert len(compared) > 25
     assert all(c.refused is None for c in compared)
@@ -54,7 +59,7 @@ def test_errors_stay_where_they_are(metric, mean, worst):
     [("fa2", True, 8, 0.12, 0.30), ("fa3", False, 6, 0.11, 0.26)],
 )
 def test_other_families_stay_where_they_are(schedule, spills, every, mean, worst):
-    runs = [m for m in committed() if m.schedule == schedule and (m.spills > SPILLS) == spills]
+    runs = [m for m in ours() if m.schedule == schedule and (m.spills > SPILLS) == spills]
     compared = compare(runs[::every])
     known = [(e, c.measured.label) for c in compared if (e := c.error("cycles")) is not None]
     assert len(known) >= 5
@@ -64,9 +69,24 @@ def test_other_families_stay_where_they_are(schedule, spills, every, mean, worst
 
 
 def test_tiles_of_one_problem_are_ranked_as_measured():
-    runs = [m for m in committed() if m.schedule == "fa2" and m.set == "tile sweep"]
+    runs = [m for m in ours() if m.schedule == "fa2" and m.set == "tile sweep"]
     chosen = [m for m in runs if m.problem.head_dim == 128 and not m.problem.causal]
     (choice,) = tile_choice(compare(chosen[::2]))
     assert choice.tiles >= 15
     assert choice.spearman >= 0.9
     assert choice.regret <= 0.05
+
+
+def test_the_cuda_kernel_of_fa2_stays_where_it_is():
+    """PyTorch's FlashAttention-2, by mma.sync: nothing is fitted to it."""
+    runs = [m for m in committed() if m.kernel == "FA2 (CUDA, PyTorch)"]
+    assert {m.set for m in runs} == {"runs", "FA2 CUDA"}
+    compared = compare(runs[::5])
+    table = "\n".join(f"{c.error('cycles'):+.3f} {c.measured.label}" for c in compared)
+    errors = [abs(c.error("cycles")) for c in compared]
+    assert len(errors) >= 10
+    assert fmean(errors) <= 0.05, table
+    assert max(errors) <= 0.15, table
+    for metric, worst in (("tensor", 0.001), ("mufu", 0.01), ("smem_wavefronts", 0.02)):
+        assert max(abs(c.error(metric)) for c in compared) <= worst
+    assert all(c.error("ctas_per_sm") == 0 for c in compared)

@@ -23,6 +23,7 @@ class Ran:
     schedule: str
     counters: dict[str, float]
     spills: int = 0
+    kernel: str | None = None
 
 
 COMPARED = [

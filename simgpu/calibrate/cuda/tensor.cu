@@ -1,22 +1,26 @@
 // Products on the tensor cores, fp16 in and fp32 out.
 
+// Beside each mma.sync a warp issues BESIDE instructions of its own.
 KERNEL mma_sync(int* out, int steps) {
-  float d[CHAINS][4];
+  float d[CHAINS][4], x[CHAINS], y = threadIdx.x;
   u32 a = threadIdx.x, b = threadIdx.x + 1;
 #pragma unroll
-  for (int k = 0; k < CHAINS; k++) for (int i = 0; i < 4; i++) d[k][i] = 0;
+  for (int k = 0; k < CHAINS; k++) { x[k] = k; for (int i = 0; i < 4; i++) d[k][i] = 0; }
   BEGIN
 #pragma unroll 1
   for (int s = 0; s < steps; s++)
 #pragma unroll
-    for (int k = 0; k < CHAINS; k++)
+    for (int k = 0; k < CHAINS; k++) {
       asm volatile(
           "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%5,%5}, "
           "{%0,%1,%2,%3};"
           : "+f"(d[k][0]), "+f"(d[k][1]), "+f"(d[k][2]), "+f"(d[k][3]) : "r"(a), "r"(b));
+#pragma unroll
+      for (int i = 0; i < BESIDE; i++) asm volatile("fma.rn.f32 %0, %0, %1, %1;" : "+f"(x[k]) : "f"(y));
+    }
   float sum = 0;
 #pragma unroll
-  for (int k = 0; k < CHAINS; k++) sum += d[k][0] + d[k][3];
+  for (int k = 0; k < CHAINS; k++) sum += d[k][0] + d[k][3] + x[k];
   END
   USE((int)sum)
 }
