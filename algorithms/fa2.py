@@ -11,13 +11,14 @@ from simgpu.errors import ScheduleError
 from simgpu.problem import BlockRange
 from simgpu.program.program import Grid
 from simgpu.program.record import schedule
+from simgpu.tensor import accumulator
 
 if TYPE_CHECKING:
     from simgpu.index import Index
     from simgpu.problem import Attention
     from simgpu.program.builder import Cta
     from simgpu.program.role import RoleBuilder
-    from simgpu.program.tile import View
+    from simgpu.program.tile import Ring, View
 
 
 @schedule("fa2")
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 class FlashAttention2:
     """One CTA owns a Q tile and streams K and V past it; the accumulator stays unnormalised.
 
-    ``order`` within a pass is that of Triton's kernels on Hopper or of the CUDA kernel
+    ``order`` within a pass is that of Triton's kernels for wgmma and mma.sync; for tcgen05.mma
+    (qk_ahead), which issues the next QKᵀ behind PV; or of the CUDA kernel
     (Dao-AILab/flash-attention, flash_fwd_kernel.h), which keeps one stage each of K and V, loads
-    one under the work on the other, and goes from the last block to the first. ``warp_partition``
-    is split-q (warps own rows) unless the tile has too few rows for its warps, which forces
-    split-d: every warpgroup computes all of S and owns part of O's columns. ``instruction`` is
-    what its products are written with (default: the best that the GPU has), ``fast_math`` nvcc's
-    option (PyTorch builds the CUDA kernel without).
+    one under the work on the other, and goes from the last block to the first. ``warp_partition`` is split-q (warps own rows)
+    unless the tile has too few rows for its warps, which forces split-d: every warpgroup computes
+    all of S and owns part of O's columns. ``instruction`` is what its products are written with
+    (default: the best that the GPU has), ``fast_math`` nvcc's option (PyTorch builds the CUDA
+    kernel without).
     """
 
     block_m: int = 128
@@ -40,7 +42,7 @@ class FlashAttention2:
     warps: int = 4
     warp_partition: Literal["split-q", "split-d"] = "split-q"
     loads: Literal["cp_async", "tma"] = "cp_async"
-    order: Literal["triton", "cuda"] = "triton"
+    order: Literal["triton", "qk_ahead", "cuda"] = "triton"
     instruction: Literal["mma.sync", "wgmma"] | None = None
     fast_math: bool = True
 
@@ -52,11 +54,7 @@ class FlashAttention2:
 
     def build(self, p: Attention, cta: Cta) -> None:
         """Record one CTA."""
-        check_tiles(self)
-        if self.order == "cuda" and self.stages != 1:
-            raise ScheduleError(
-                f"stages is {self.stages}: order 'cuda' keeps one tile each of K and V, set 1"
-            )
+        self._check()
         bm, bn, d = self.block_m, self.block_n, padded(p.head_dim)
         q = cta.smem("q", (bm, d), p.dtype)
         rows = SoftmaxRows(cta, p, bm, bn, d, fast_math=self.fast_math)
@@ -65,6 +63,8 @@ class FlashAttention2:
             stream = self._plain if self.stages == 1 else self._pipelined
             if self.order == "cuda":
                 stream = self._alternating
+            elif self.order == "qk_ahead":
+                stream = self._ahead
             stream(p, cta, w, q, rows)
             w.wait_mma()
             o = rows.end(w)
@@ -72,6 +72,20 @@ class FlashAttention2:
             w.sync()
             w.copy(q, p.o.tile(cta.m, bm, cols=d))
             w.copy(rows.l, p.lse.tile(cta.m, bm))
+
+    def _check(self) -> None:
+        """Raise ScheduleError for a tile that cannot be, or one that its order has no place for."""
+        check_tiles(self)
+        if self.order == "cuda" and self.stages != 1:
+            raise ScheduleError(
+                f"stages is {self.stages}: order 'cuda' keeps one tile each of K and V, set 1"
+            )
+        if self.order == "qk_ahead" and self.stages == 1:
+            raise ScheduleError("stages is 1: order qk_ahead needs 2 or more, one for the next QKᵀ")
+        if self.order == "qk_ahead" and not self.fast_math:
+            raise ScheduleError(
+                "fast_math is False: order qk_ahead is Triton's, which has no other"
+            )
 
     def _pipelined(
         self, p: Attention, cta: Cta, w: RoleBuilder, q: View, rows: SoftmaxRows
@@ -142,6 +156,54 @@ class FlashAttention2:
                 one_pass(some.stop - 1 - i, some, some.stop - 2 - i)
             for i in w.repeat(int(last)):
                 one_pass(i + some.start, some, None)
+
+    def _ahead(self, p: Attention, cta: Cta, w: RoleBuilder, q: View, rows: SoftmaxRows) -> None:
+        """Issue QKᵀ of the next pass behind PV, and the loads behind both.
+
+        V is loaded stages - 1 passes ahead and K one more, into the slot that QKᵀ has just left
+        (TTGIR and SASS of Triton 3.6 for sm_100).
+        """
+        bm, bn, d = self.block_m, self.block_n, padded(p.head_dim)
+        k = cta.ring("k", (bn, d), p.dtype, stages=self.stages)
+        v = cta.ring("v", (bn, d), p.dtype, stages=self.stages)
+        alpha = cta.regs("alpha", (bm, 1), accumulator(p.dtype))
+        ahead = self.stages - 1
+        w.copy(p.q.tile(cta.m, bm, cols=d), q)
+        rows.begin(w)
+
+        def load(j: int | Index, *, into: Ring) -> None:
+            tensor = p.k if into is k else p.v
+            w.load(tensor.tile(j, bn, cols=d), into, path=self.loads)
+
+        for blocks in p.kv_ranges(cta.m, bm, bn):
+            first, n = blocks.start, len(blocks)
+            load(first, into=k)
+            for i in w.repeat(min(ahead, n - 1)):
+                load(i + first, into=v)
+                load(i + (first + 1), into=k)
+            for _ in range(min(ahead, n) - min(ahead, n - 1)):
+                load(first + n - 1, into=v)
+            w.mma(rows.s, q, w.take(k).T, accumulate=False)
+            # the last passes lack what is already loaded, and the very last has no next QKᵀ
+            steady = max(n - 1 - ahead, 0)
+            loaded = max(n - ahead, 0)
+            for begin, end in ((0, steady), (steady, loaded), (loaded, n - 1), (max(n - 1, 0), n)):
+                for i in w.repeat(end - begin):
+                    j = i + (first + begin)
+                    w.wait_mma()
+                    w.release(k)
+                    w.release(v)
+                    rows.maximum(w, p.tile_mask(cta.m, bm, j, bn) if blocks.masked else None)
+                    rows.exponentials(w, alpha)
+                    v_j = w.take(v)
+                    rows.rescale(w, alpha)
+                    w.mma(rows.o, rows.p, v_j)
+                    if end < n:
+                        w.mma(rows.s, q, w.take(k).T, accumulate=False)
+                    if end <= loaded and end < n:
+                        load(j + ahead, into=v)
+                    if end <= steady:
+                        load(j + (ahead + 1), into=k)
 
     def _plain(self, p: Attention, cta: Cta, w: RoleBuilder, q: View, rows: SoftmaxRows) -> None:
         """Load through registers: K exposed at the top of a pass, V under QKᵀ, into one tile."""

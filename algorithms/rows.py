@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simgpu.program.fns import exp_and_rescale, init, normalize, row_max
+from simgpu.program.fns import exp_and_rescale, exponentials, init, normalize, rescale, row_max
 from simgpu.program.guarded import guarded_exp_and_rescale
 from simgpu.tensor import accumulator
 
@@ -53,6 +53,14 @@ class SoftmaxRows:
     def softmax(self, w: RoleBuilder) -> None:
         """Exponentiate the scores and rescale what was summed under the old maximum."""
         w.apply(self._exp, self.s, self.p, self.m, self.m_new, self.l, self.o)
+
+    def exponentials(self, w: RoleBuilder, alpha: View) -> None:
+        """The first half of `softmax`: exponentiate and sum the scores; ``alpha`` is the factor."""
+        w.apply(exponentials, self.s, self.m, self.m_new, self.l, alpha)
+
+    def rescale(self, w: RoleBuilder, alpha: View) -> None:
+        """The second half: narrow the probabilities and rescale the accumulator."""
+        w.apply(rescale, self.s, self.p, alpha, self.o)
 
     def end(self, w: RoleBuilder) -> View:
         """Divide by the row sums; l becomes the log-sum-exp. Returns the accumulator."""

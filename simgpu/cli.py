@@ -113,7 +113,8 @@ def run(
     ] = "board",
     exact: Annotated[bool, typer.Option("--exact", help="Simulate every CTA.")] = False,
     mix: Annotated[
-        str, typer.Option(
+        str,
+        typer.Option(
             help="Instructions and loops: analytic, compiled by Triton for the GPU, or auto: of a "
             "kernel that came compiled with simgpu, else analytic."
         ),

@@ -190,11 +190,10 @@ def _utilization(served: Traffic, machine: Machine, dtype: str, cycles: float) -
     demand = list(served.demand)
     demand[TENSOR] = served.work.flops_tensor / machine.tensor_flops(dtype)
     demand[ISSUE] = served.mix.total
-    used = {
+    return {
         name: demand[unit] / (machine.capacity[unit] * machine.sms * cycles)
         for name, unit in REPORTED_UNITS.items()
     }
-    return {**used, "tmem": 0.0}
 
 
 def _stalls(time: LaunchTime, launch: Launch, machine: Machine, slots: int) -> dict[str, float]:

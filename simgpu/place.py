@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.compiled.adjust import compile_recording, known_recording
 from simgpu.compiled.passes import with_pass_times
+from simgpu.cost import tcgen05
 from simgpu.cost.registers import (
     estimated_registers,
     estimated_spills,
@@ -187,7 +188,11 @@ def _occupancy(
     if "shared_bytes" not in resources:
         check_fit(program, profile.occupancy.smem_per_cta_max_bytes)
     fit = occupancy(
-        profile, registers_per_thread=registers, shared_bytes=shared, warps=program.warps
+        profile,
+        registers_per_thread=registers,
+        shared_bytes=shared,
+        warps=program.warps,
+        tmem_columns=tcgen05.columns(program, profile),
     )
     if not fit.ctas_per_sm:
         raise ScheduleError(f"{launch.name} does not fit on {profile.name}: {fit.reason}")

@@ -50,7 +50,7 @@ def specialisation(params: Mapping[str, Any], problem: Attention) -> str | None:
     Heads in a group only change how a CTA finds its head.
     """
     tile = {k: params.get(k) for k in ("block_m", "block_n", "warps", "stages")}
-    if any(params.get(name, value) != value for name, value in TRITONS.items()):
+    if any(params.get(name, values[0]) != values[0] for name, values in TRITONS.items()):
         return None
     if problem.window is not None or problem.dtype not in ("fp16", "bf16") or None in tile.values():
         return None

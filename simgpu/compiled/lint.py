@@ -163,6 +163,7 @@ def _fits(kernel: CompiledKernel, profile: Profile) -> bool:
         registers_per_thread=kernel.registers,
         shared_bytes=kernel.shared_bytes,
         warps=kernel.warps,
+        tmem_columns=kernel.tensor_memory_columns if profile.has("tensor_memory") else 0,
     )
     return found.ctas_per_sm > 0
 

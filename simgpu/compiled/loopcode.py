@@ -37,7 +37,8 @@ def loop_code(body: Iterable[Instruction]) -> tuple[Issued, ...]:
     A register that the instruction before read at the same place and kept (``.reuse``) is not read
     again. Empty where TMA loads: their barriers are not followed.
     """
-    out, kept = [], {}
+    out: list[Issued] = []
+    kept: dict[int, int] = {}
     body = tuple(body)
     if any(x.base.startswith(_NOT_FOLLOWED) for x in body):
         return ()

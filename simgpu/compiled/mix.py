@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # Parameters of a schedule that decide nothing its kernel could be told.
 _NOT_THE_KERNELS = ("warp_partition",)
 
-#: Parameters that our Triton kernels do not have, and what they do.
-TRITONS = {"order": "triton", "instruction": None, "fast_math": True}
+#: Parameters that our Triton kernels do not have, and what they may be.
+TRITONS = {"order": ("triton", "qk_ahead"), "instruction": (None,), "fast_math": (True,)}
 _TOLERANCE = 0.10
 
 
@@ -107,8 +107,8 @@ def compiled_mixes(
     """
     if schedule not in OWN_KERNELS:
         raise UnsupportedError(f"no Triton kernel of schedule {schedule!r} to compile")
-    for name, value in TRITONS.items():
-        if params.get(name, value) != value:
+    for name, values in TRITONS.items():
+        if params.get(name, values[0]) not in values:
             raise UnsupportedError(f"no Triton kernel of {schedule} with {name}={params[name]}")
     kept = {k: v for k, v in params.items() if k not in (*_NOT_THE_KERNELS, *TRITONS)}
     job = own_job(schedule, kept, problem, architecture(profile), line_info=line_info)

@@ -15,7 +15,7 @@ from simgpu.timing.steady import SmTimes
 
 if TYPE_CHECKING:
     from simgpu.compiled.mix import CompiledMix
-    from simgpu.cost.jobs import MissRates
+    from simgpu.cost.job import MissRates
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Step
     from simgpu.program.program import Role, TileProgram

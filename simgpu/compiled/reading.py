@@ -65,6 +65,7 @@ def read_kernel(kernel: CompiledKernel, profile: Profile) -> KernelReading:
             registers_per_thread=kernel.registers,
             shared_bytes=kernel.shared_bytes,
             warps=kernel.warps,
+            tmem_columns=kernel.tensor_memory_columns if profile.has("tensor_memory") else 0,
         ),
         loops=tuple(_read_loop(kernel, loop) for loop in hot_loops(kernel.listing)),
     )

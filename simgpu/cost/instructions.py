@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, assert_never
 
+from simgpu.cost import tcgen05
 from simgpu.cost.work import (
     LANES,
+    held,
     operand_bytes,
     operand_bytes_per_warp,
     repeats,
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
 BYTES_PER_LANE = 16  # the widest load or store of a thread
 WAVEFRONT_BYTES = 128
-STATISTICS = 16  # a tile of fewer columns holds numbers about rows: no MMA is as narrow
 
 
 def instructions(op: Op, role: Role, machine: Machine) -> Mix:
@@ -41,7 +42,7 @@ def instructions(op: Op, role: Role, machine: Machine) -> Mix:
             return _mma(op, role, machine)
         case Apply(adjust=adjust, spilled=spilled):
             # STL and LDL, two registers each
-            mix = _apply(op, role).plus(Mix(lsu=float(spilled * role.warps)))
+            mix = _apply(op, role, machine).plus(Mix(lsu=float(spilled * role.warps)))
             return mix.plus(adjust) if adjust else mix
         case Arrive(signal):
             return Mix(other=role.warps * (signal.barrier.kind != "group"))
@@ -59,11 +60,13 @@ def wavefronts(op: Op, role: Role, machine: Machine) -> float:
     """
     match op:
         case Mma():
+            if tcgen05.by_tcgen05(op, machine.profile):
+                return tcgen05.operand_bytes(op) / WAVEFRONT_BYTES
             if by_wgmma(op, machine.profile):
                 return operand_bytes(op, role) / WAVEFRONT_BYTES
             return operand_bytes_per_warp(op, role) * role.warps / WAVEFRONT_BYTES
         case Apply():
-            return _apply(op, role).lsu
+            return _apply(op, role, machine).lsu
         case Copy(src, dst, path):
             if path == "cp_async":
                 return 2.0 * role.warps
@@ -82,17 +85,9 @@ def by_wgmma(op: Mma, profile: Profile) -> bool:
     return op.instruction != "mma.sync" and profile.has("wgmma")
 
 
-def held(view: View, role: Role) -> float:
-    """Return how many elements of a tile one thread holds; statistics are held by a row's quad."""
-    rows, cols = view.buffer.shape
-    times = 1 if view.buffer.by_columns else repeats(role, rows)
-    if cols < STATISTICS:
-        owners = 1 if role.partition == "split-k" else role.warps
-        return rows * times / (8 * owners)
-    return rows * cols * times / (LANES * role.warps)
-
-
-def _apply(op: Apply, role: Role) -> Mix:
+def _apply(op: Apply, role: Role, machine: Machine) -> Mix:
+    if tcgen05.multiplies(role, machine.profile):
+        return tcgen05.apply_mix(op, role, machine.profile)
     of_warp = op.fn.mix(tuple(held(x, role) for x in op.args), op.mask is not None)
     return of_warp.times(role.warps)
 
@@ -124,6 +119,8 @@ def _plain_copy(op: Copy, accesses: float) -> Mix:
 
 
 def _mma(op: Mma, role: Role, machine: Machine) -> Mix:
+    if tcgen05.by_tcgen05(op, machine.profile):
+        return tcgen05.mma_mix(op)
     m, n, k = op.shape
     times = repeats(role, m)
     if by_wgmma(op, machine.profile):

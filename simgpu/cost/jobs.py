@@ -6,19 +6,20 @@ capability (wgmma or mma.sync, TMA or cp.async), never by GPU.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
-from simgpu.cost.instructions import by_wgmma, held, instructions
+from simgpu.cost import tcgen05
+from simgpu.cost.instructions import by_wgmma, instructions
+from simgpu.cost.job import NO_GAP, Job, Jobs, MissRates, demand_of, issue_of
 from simgpu.cost.work import (
+    held,
     local_bytes,
     operand_bytes,
     operand_bytes_per_warp,
     tile_bytes,
     work,
 )
-from simgpu.hardware.machine import ALU, FMA, ISSUE, MUFU, UNITS, coalesced_share
+from simgpu.hardware.machine import coalesced_share
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
 from simgpu.program.tile import View
 from simgpu.tensor import Tile
@@ -26,85 +27,10 @@ from simgpu.tensor import Tile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from simgpu.hardware.machine import Demand, Machine
+    from simgpu.hardware.machine import Machine
     from simgpu.program.mix import Mix
     from simgpu.program.ops import Op
     from simgpu.program.program import Role
-
-
-#: Warps whose instructions leave no issue slot empty, one warp's as good as any number of warps'.
-NO_GAP = math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Demand by unit, the least cycles it takes alone, and cycles of latency after it is served.
-
-    ``warps`` is how many warps a scheduler issue its instructions: the more there are, the fewer
-    issue slots stay empty. An MMA in flight has none.
-    """
-
-    demand: Demand
-    solo: float = 0.0
-    latency: float = 0.0
-    warps: float = 0.0
-
-    @property
-    def busy(self) -> bool:
-        """Whether any unit has to serve it."""
-        return self.solo > 0.0 or any(self.demand)
-
-    def stretched(self, by: float) -> Job:
-        """Return the job with ``by`` times the demand and the latency."""
-        demand = tuple(amount * by for amount in self.demand)
-        return Job(demand, self.solo * by, self.latency * by, self.warps)
-
-
-@dataclass(frozen=True, slots=True)
-class Jobs:
-    """What an operation makes of a role: ``held`` one after the other, ``behind`` its back.
-
-    A copy moves while its role is held by issuing it; an MMA starts when its role has issued it.
-    """
-
-    held: tuple[Job, ...] = ()
-    behind: Job | None = None
-
-    def stretched(self, by: float) -> Jobs:
-        """Return jobs that take ``by`` times as long, alone and beside others."""
-        if by == 1.0:
-            return self
-        behind = self.behind.stretched(by) if self.behind else None
-        return Jobs(tuple(job.stretched(by) for job in self.held), behind)
-
-
-@dataclass(frozen=True, slots=True)
-class MissRates:
-    """How much of each tensor's traffic L2 does not hold, by tensor name; default none.
-
-    ``read`` and ``written`` are shares of bytes that go to HBM. ``late`` is the share of loads that
-    see HBM's latency all the same: when a whole wave marches in step, one miss is everybody's.
-    ``local`` is the share of spilled registers that L1 does not hold when they are loaded again.
-    """
-
-    read: Mapping[str, float] = field(default_factory=dict)
-    written: Mapping[str, float] = field(default_factory=dict)
-    late: float = 0.0
-    local: float = 0.0
-
-
-def _demand(**units: float) -> Demand:
-    values = [0.0] * len(UNITS)
-    for name, value in units.items():
-        values[UNITS.index(name)] = value
-    return tuple(values)
-
-
-def _issue(mix: Mix, **units: float) -> Demand:
-    demand = list(_demand(**units))
-    for unit, count in ((MUFU, mix.mufu), (FMA, mix.fma), (ALU, mix.alu), (ISSUE, mix.total)):
-        demand[unit] += count
-    return tuple(demand)
 
 
 def jobs(
@@ -116,25 +42,80 @@ def jobs(
             return _copy(op, role, env, machine, misses)
         case Mma():
             return _mma(op, role, machine, dtype)
-        case Apply(fn, args):
-            mix, costs = instructions(op, role, machine), machine.profile.costs
-            alone = costs.row_max_chain_cycles * _of_a_row(args, role) if fn.chain else 0.0
-            latency = costs.row_max_cycles * fn.chain + costs.exp_cycles * fn.exps
-            warps = NO_GAP if fn.dense else _per_scheduler(role, machine)
-            apply = Job(_issue(mix), alone, latency, warps)
-            spilled = local_bytes(op, role)
-            if not spilled:
-                return Jobs((apply,))
-            stores, loads = _local(spilled, machine, misses)
-            return Jobs((apply, loads), stores)
+        case Apply():
+            return _apply(op, role, machine, misses)
         case Wait(signal):
             if signal.barrier.kind == "group":
                 return Jobs()
-            return Jobs((Job(_demand(), latency=machine.profile.costs.barrier_cycles),))
+            return Jobs((Job(demand_of(), latency=machine.profile.costs.barrier_cycles),))
         case Arrive():
             return Jobs()
         case other:
             assert_never(other)
+
+
+def _apply(op: Apply, role: Role, machine: Machine, misses: MissRates) -> Jobs:
+    mix, costs, fn = instructions(op, role, machine), machine.profile.costs, op.fn
+    rows = _rows(op, role, machine)
+    alone = costs.row_max_chain_cycles * rows.scores if fn.chain else 0.0
+    latency = rows.max_cycles * fn.chain + rows.exp_cycles * fn.exps
+    apply = Job(issue_of(mix), alone, latency, _per_scheduler(role, machine))
+    before, after = _through_tmem(op, role, machine)
+    spilled = local_bytes(op, role)
+    if not spilled:
+        return Jobs((*before, apply, *after))
+    stores, loads = _local(spilled, machine, misses)
+    return Jobs((*before, apply, loads, *after), stores)
+
+
+def _through_tmem(
+    op: Apply | Copy, role: Role, machine: Machine
+) -> tuple[tuple[Job, ...], tuple[Job, ...]]:
+    """Return the loads from tensor memory before an operation, and the stores after it.
+
+    A store ends with a barrier of the warps: one of their threads issues the product that reads it.
+    """
+    loaded, stored = tcgen05.moved(op, role, machine.profile)
+    if not (loaded or stored):
+        return (), ()
+    wait = machine.profile.memory.tmem_latency_cycles or 0.0
+    barrier = machine.profile.costs.barrier_cycles
+    few = max(1.0, 1 / _per_scheduler(role, machine))  # a warp reaches a quarter of the lanes
+    loads, stores = (
+        tuple(
+            Job(demand_of(tmem=cycles), cycles * few, latency)
+            for cycles in (of((view,), machine) for view in views)
+        )
+        for views, of, latency in (
+            (loaded, tcgen05.load_cycles, wait),
+            (stored, tcgen05.store_cycles, wait + barrier),
+        )
+    )
+    return loads, stores
+
+
+class _Rows(NamedTuple):
+    """How many scores of a row a thread holds; what a row maximum and exponentials end with."""
+
+    scores: float
+    max_cycles: float
+    exp_cycles: float
+
+
+def _rows(op: Apply, role: Role, machine: Machine) -> _Rows:
+    """Return how rows lie in threads: in quads that shuffle, or as tensor memory gives them.
+
+    There a thread has a whole row and asks nobody, or several have parts of it and exchange them
+    through shared memory.
+    """
+    costs = machine.profile.costs
+    if not tcgen05.multiplies(role, machine.profile):
+        scores = _of_a_row(op.args, role) if op.fn.chain else 0.0
+        return _Rows(scores, costs.row_max_cycles, costs.exp_cycles)
+    elements = tcgen05.elements_held(op, role)
+    exchange = costs.barrier_cycles + machine.profile.memory.smem_latency_cycles
+    exchange *= tcgen05.row_threads(op, role) > 1
+    return _Rows(elements[0] / elements[1] if op.fn.chain else 0.0, exchange, exchange)
 
 
 def _local(spilled: int, machine: Machine, misses: MissRates) -> tuple[Job, Job]:
@@ -146,8 +127,8 @@ def _local(spilled: int, machine: Machine, misses: MissRates) -> tuple[Job, Job]
     memory, alone = machine.profile.memory, coalesced_share(machine.profile)
     written, missed = spilled * memory.l2_write_sector_factor, spilled * misses.local
     latency = memory.l2_hit_latency_cycles if misses.local else memory.smem_latency_cycles
-    stores = Job(_demand(lsu=spilled, l2=written / alone))
-    return stores, Job(_demand(lsu=spilled, l2=missed / alone), latency=latency)
+    stores = Job(demand_of(lsu=spilled, l2=written / alone))
+    return stores, Job(demand_of(lsu=spilled, l2=missed / alone), latency=latency)
 
 
 def _of_a_row(args: tuple[View, ...], role: Role) -> float:
@@ -160,19 +141,21 @@ def _per_scheduler(role: Role, machine: Machine) -> float:
 
 
 def _mma(op: Mma, role: Role, machine: Machine, dtype: str) -> Jobs:
+    costs, mix = machine.profile.costs, instructions(op, role, machine)
+    if tcgen05.by_tcgen05(op, machine.profile):
+        return _tcgen05(op, mix, machine, dtype)
     if not by_wgmma(op, machine.profile):
         return Jobs((_synchronous(op, role, machine, dtype),))
-    costs, mix = machine.profile.costs, instructions(op, role, machine)
     time = work(op, role, {}).flops_tensor / machine.tensor_flops(dtype)
     smem = operand_bytes(op, role)
     # narrow tiles wait for their operands, and nobody else multiplies meanwhile
     busy = max(time, smem / machine.profile.rates.smem_bytes)
     slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * time
-    demand = _issue(mix, tensor=busy, smem=smem, issue=slots)
+    demand = issue_of(mix, tensor=busy, smem=smem, issue=slots)
     alone = costs.mma_issue_cycles * mix.tensor / role.warps
     if op.serial:
         alone = busy + costs.mma_serial_cycles * mix.tensor / role.warps
-    setup = Job(_demand(), latency=costs.mma_setup_cycles)
+    setup = Job(demand_of(), latency=costs.mma_setup_cycles)
     return Jobs((setup,), Job(demand, alone, costs.mma_latency_cycles))
 
 
@@ -185,16 +168,33 @@ def _synchronous(op: Mma, role: Role, machine: Machine, dtype: str) -> Job:
     costs, mix = machine.profile.costs, instructions(op, role, machine)
     time = work(op, role, {}).flops_tensor / machine.tensor_flops(dtype)
     smem = operand_bytes_per_warp(op, role) * role.warps
-    if op.instruction is None and machine.profile.has("tcgen05"):
-        # taken to be as fast as tcgen05, which is not modelled
-        return Job(_issue(mix, tensor=time, smem=smem), warps=_per_scheduler(role, machine))
     ports = (costs.mma_sync_slots - 1.0) * mix.tensor
-    demand = _issue(mix, tensor=time, smem=smem, issue=ports)
+    demand = issue_of(mix, tensor=time, smem=smem, issue=ports)
     alone = costs.mma_sync_cycles * mix.tensor / role.warps
     return Job(demand, alone, costs.mma_sync_latency_cycles, NO_GAP)
 
 
+def _tcgen05(op: Mma, mix: Mix, machine: Machine, dtype: str) -> Jobs:
+    costs = machine.profile.costs
+    busy = tcgen05.tensor_cycles(op, machine, dtype)
+    slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * busy
+    demand = issue_of(mix, tensor=busy, smem=tcgen05.operand_bytes(op), issue=slots)
+    alone = costs.mma_issue_cycles * tcgen05.mma_steps(op)
+    setup = Job(demand_of(), latency=costs.mma_setup_cycles)
+    # a commit arrives at a barrier in shared memory
+    latency = costs.mma_latency_cycles + costs.barrier_cycles
+    return Jobs((setup,), Job(demand, alone, latency))
+
+
 def _copy(
+    op: Copy, role: Role, env: Mapping[str, int], machine: Machine, misses: MissRates
+) -> Jobs:
+    before, after = _through_tmem(op, role, machine)
+    jobs = _copy_itself(op, role, env, machine, misses)
+    return Jobs((*before, *jobs.held, *after), jobs.behind)
+
+
+def _copy_itself(
     op: Copy, role: Role, env: Mapping[str, int], machine: Machine, misses: MissRates
 ) -> Jobs:
     mix, asked = instructions(op, role, machine), work(op, role, env)
@@ -205,10 +205,10 @@ def _copy(
     if isinstance(op.dst, Tile):
         written = asked.global_write_bytes
         back = misses.written.get(op.dst.tensor.name, 0.0) * written
-        hold = Job(_issue(mix, smem=smem, lsu=written), warps=warps)
-        return Jobs((hold,), Job(_demand(l2=written, hbm=back)))
+        hold = Job(issue_of(mix, smem=smem, lsu=written), warps=warps)
+        return Jobs((hold,), Job(demand_of(l2=written, hbm=back)))
     fence = machine.profile.costs.fence_cycles if _in_smem(op.dst) else 0.0
-    move = Job(_issue(mix, smem=smem), latency=fence, warps=warps)
+    move = Job(issue_of(mix, smem=smem), latency=fence, warps=warps)
     return Jobs((), move) if op.signal else Jobs((move,))
 
 
@@ -222,18 +222,18 @@ def _load(
     latency = memory.l2_hit_latency_cycles * (1 - late) + memory.hbm_latency_cycles * late
     if op.path == "tma":
         extra = (memory.tma_latency_cycles or 0.0) - memory.l2_hit_latency_cycles
-        fetch = _demand(l2=asked, hbm=miss * asked, smem=fill)
-        return Jobs((Job(_issue(mix)),), Job(fetch, latency=latency + max(0.0, extra)))
+        fetch = demand_of(l2=asked, hbm=miss * asked, smem=fill)
+        return Jobs((Job(issue_of(mix)),), Job(fetch, latency=latency + max(0.0, extra)))
     if op.path == "cp_async":
-        take = Job(_issue(mix, lsu=fill), warps=warps)
-        return Jobs((take,), Job(_demand(l2=asked, hbm=miss * asked, smem=fill), latency=latency))
+        take = Job(issue_of(mix, lsu=fill), warps=warps)
+        return Jobs((take,), Job(demand_of(l2=asked, hbm=miss * asked, smem=fill), latency=latency))
     # a plain load fills L1 and is read out of it: both pass the 128-byte data port
-    fetch = _demand(l2=asked, hbm=miss * asked, smem=2 * fill)
-    take = Job(_issue(mix, lsu=fill), warps=warps)
+    fetch = demand_of(l2=asked, hbm=miss * asked, smem=2 * fill)
+    take = Job(issue_of(mix, lsu=fill), warps=warps)
     if op.signal is not None:
         return Jobs((take,), Job(fetch, latency=latency))
     arrive = Job(fetch, latency=latency)
-    store = (Job(_demand(smem=fill)),) if _in_smem(op.dst) else ()
+    store = (Job(demand_of(smem=fill)),) if _in_smem(op.dst) else ()
     return Jobs((take, arrive, *store))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, assert_never
 
-from simgpu.cost.instructions import by_wgmma, held
+from simgpu.cost.instructions import by_wgmma
+from simgpu.cost.work import held
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
 from simgpu.program.program import operations
 from simgpu.program.tile import View

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ROWS_PER_WARP = 16
 LANES = 32
 REGISTER_BYTES = 4
+STATISTICS = 16  # a tile of fewer columns holds numbers about rows: no MMA is as narrow
 
 
 class Work(NamedTuple):
@@ -48,6 +49,16 @@ def repeats(role: Role, rows: int) -> int:
     if role.partition != "split-d":
         return 1
     return max(1, ROWS_PER_WARP * role.warps // rows)
+
+
+def held(view: View, role: Role) -> float:
+    """Return how many elements of a tile one thread holds; statistics are held by a row's quad."""
+    rows, cols = view.buffer.shape
+    times = 1 if view.buffer.by_columns else repeats(role, rows)
+    if cols < STATISTICS:
+        owners = 1 if role.partition == "split-k" else role.warps
+        return rows * times / (8 * owners)
+    return rows * cols * times / (LANES * role.warps)
 
 
 def work(op: Op, role: Role, env: Mapping[str, int]) -> Work:

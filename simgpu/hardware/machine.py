@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from simgpu.hardware.profile import Profile
 
 #: The units that jobs share, in the order of every demand vector.
-UNITS = ("tensor", "mufu", "fma", "alu", "issue", "lsu", "smem", "l2", "hbm")
-TENSOR, MUFU, FMA, ALU, ISSUE, LSU, SMEM, L2, HBM = range(len(UNITS))
+UNITS = ("tensor", "mufu", "fma", "alu", "issue", "lsu", "smem", "tmem", "l2", "hbm")
+TENSOR, MUFU, FMA, ALU, ISSUE, LSU, SMEM, TMEM, L2, HBM = range(len(UNITS))
 
 #: Units in reports; ``l1`` is the load unit's port.
 REPORTED_UNITS = {("l1" if unit == "lsu" else unit): number for number, unit in enumerate(UNITS)}
@@ -52,10 +52,15 @@ class Machine:
             rates.issue_slots,
             rates.lsu_bytes,
             rates.smem_bytes,
+            1.0,  # in cycles too: loads and stores differ
             l2,
             hbm / sms,
         )
         return cls(profile, clock, sms, capacity, hbm)
+
+    def has_unit(self, unit: int) -> bool:
+        """Say whether the GPU has a unit: all of them, but for tensor memory."""
+        return unit != TMEM or self.profile.has("tensor_memory")
 
     def tensor_flops(self, dtype: str) -> float:
         """Return tensor-core FLOP a cycle and SM; UnsupportedError where there is no such rate."""

@@ -44,9 +44,18 @@ Capability = Literal[
     "tcgen05",
     "tensor_memory",
     "two_cta_mma",
+    "max3",
     "fp8",
     "fp4",
 ]
+
+
+#: What a GPU with tensor memory has to say of it, by section.
+TENSOR_MEMORY = {
+    "occupancy": ("tmem_columns", "tmem_unit_columns"),
+    "rates": ("tmem_read_bytes", "tmem_write_bytes"),
+    "memory": ("tmem_latency_cycles",),
+}
 
 
 class Origin(Strict):
@@ -126,6 +135,17 @@ class Profile(Strict):
             else:
                 out[key] = tuple(value) if isinstance(value, list) else value
         return {**out, "origins": origins}
+
+    @model_validator(mode="after")
+    def _tensor_memory_has_numbers(self) -> Self:
+        if not self.has("tensor_memory"):
+            return self
+        for section, names in TENSOR_MEMORY.items():
+            for name in names:
+                if getattr(getattr(self, section), name) is None:
+                    text = f"lists tensor_memory; give {section}.{name} too"
+                    raise PydanticCustomError("tensor_memory_numbers", text)
+        return self
 
     def gpu_names(self) -> tuple[str, ...]:
         """Return the names that load this profile: its own, then its aliases."""

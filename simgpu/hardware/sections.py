@@ -53,6 +53,10 @@ class OccupancyLimits(Strict):
         min_length=1, description="sizes the driver may give shared memory, in KiB"
     )
     smem_carveout_headroom_kb: int = number("most KiB given beyond need", most=2048, least=0)
+    tmem_columns: int | None = number("32-bit columns of tensor memory", most=8192, absent=True)
+    tmem_unit_columns: int | None = number(
+        "least columns that a CTA takes; more come in powers of two", most=8192, absent=True
+    )
 
 
 class Rates(Strict):
@@ -71,6 +75,12 @@ class Rates(Strict):
     issue_idle_share: float = number("issue slots that one warp leaves empty", most=0.99, least=0)
     lsu_bytes: float = number("bytes of loads that the LSU takes in", most=4096)
     smem_bytes: float = number("bytes of shared memory", most=4096)
+    tmem_read_bytes: float | None = number(
+        "bytes of tensor memory that warps load", most=8192, absent=True
+    )
+    tmem_write_bytes: float | None = number(
+        "bytes of tensor memory that warps store", most=8192, absent=True
+    )
     l2_bytes: float = number("bytes from L2 into one SM", most=4096)
 
 
@@ -89,6 +99,7 @@ class Memory(Strict):
     l2_hit_latency_cycles: float = number("load that hits in L2", most=1e5)
     hbm_latency_cycles: float = number("load that misses in L2", most=1e5)
     smem_latency_cycles: float = number("load from shared memory", most=1e4)
+    tmem_latency_cycles: float | None = number("load from tensor memory", most=1e4, absent=True)
     tma_latency_cycles: float | None = number("TMA, L2 hit", most=1e5, absent=True)
     coalescer_group_sms: int | None = number("SMs behind one coalescer", most=1024, absent=True)
     coalescer_joins: int | None = number("requests it joins into one", most=1024, absent=True)
@@ -159,7 +170,9 @@ class Issue(Strict):
     )
     operand_lead_cycles: float = number("a wgmma's operands come so early", most=1e3, least=0)
     mma_queue: int = number("wgmma of a scheduler that wait for the tensor core", most=1024)
-    mma_shared_latency_cycles: float = number("wgmma's end to its use, A in shared", most=1e4, least=0)
+    mma_shared_latency_cycles: float = number(
+        "wgmma's end to its use, A in shared", most=1e4, least=0
+    )
     mma_registers_latency_cycles: float = number("the same, A in registers", most=1e4, least=0)
     mma_issue_cycles: float = number(
         "what an instruction takes more of the issue slot while a wgmma runs", most=64, least=0

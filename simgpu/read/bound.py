@@ -22,10 +22,10 @@ def bound(launch: Launch, dtype: str, machine: Machine, traffic: Traffic) -> dic
     ``critical_path`` is the launch overhead and the longest CTA's life when nothing ever waits for
     a unit: the dependences alone.
     """
-    units = dict(zip(UNITS, traffic.demand, strict=True))
     bounds = {
-        name: demand / (capacity * machine.sms)
-        for (name, demand), capacity in zip(units.items(), machine.capacity, strict=True)
+        name: traffic.demand[unit] / (machine.capacity[unit] * machine.sms)
+        for unit, name in enumerate(UNITS)
+        if machine.has_unit(unit)
     }
     # the longest CTA may have L2 and HBM to itself
     alone = machine.shared_by(1)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.cost.instructions import instructions, wavefronts
-from simgpu.cost.jobs import MissRates, jobs
+from simgpu.cost.job import MissRates
+from simgpu.cost.jobs import jobs
 from simgpu.cost.work import local_bytes
 from simgpu.hardware.machine import UNITS
 from simgpu.program.mix import Mix

@@ -41,10 +41,12 @@ def bounds(columns: Columns) -> list[Bar]:
 
 
 def utilization(columns: Columns) -> list[Bar]:
-    """Use of every unit, as a share of its peak."""
-    units = [u for u in (*COMPUTE, *MEMORY) if u in next(iter(columns.values()))["utilization"]]
+    """Use of every unit, as a share of its peak; tensor memory's where somebody uses it."""
+    used = [r["utilization"] for r in columns.values()]
     return [
-        Bar(u, UNITS[u], [_share(r["utilization"][u]) for r in columns.values()]) for u in units
+        Bar(u, UNITS[u], [_share(shares[u]) for shares in used])
+        for u in (*COMPUTE, *MEMORY)
+        if u != "tmem" or any(shares[u] > 0 for shares in used)
     ]
 
 
@@ -61,9 +63,11 @@ def stalls(columns: Columns) -> list[Bar]:
 def limits(columns: Columns) -> list[Bar]:
     """CTAs an SM that each resource allows, as shares of the most blocks an SM can hold."""
     most = max(r["occupancy"]["limits"]["blocks"] for r in columns.values())
+    known = [r["occupancy"]["limits"] for r in columns.values()]
     return [
-        Bar(key, name, [_count(r["occupancy"]["limits"][key], most) for r in columns.values()])
+        Bar(key, name, [_count(each.get(key), most) for each in known])
         for key, name in LIMITS.items()
+        if any(key in each for each in known)
     ]
 
 
@@ -92,7 +96,7 @@ def traffic(columns: Columns, problem: Attention) -> list[Bar]:
 
 
 def _bound(record: Record, name: str) -> Cell:
-    cycles = record["bounds"]["cycles"][name]
+    cycles = record["bounds"]["cycles"].get(name, 0.0)
     share = cycles / record["predicted"]["cycles"]
     return Cell(share, f"{percent(share)} % · {whole(cycles)} cycles")
 
@@ -101,8 +105,8 @@ def _share(value: float) -> Cell:
     return Cell(max(0.0, value), f"{percent(value)} %")
 
 
-def _count(value: int, most: int) -> Cell:
-    return Cell(value / most, whole(value))
+def _count(value: int | None, most: int) -> Cell:
+    return Cell(0.0, "") if value is None else Cell(value / most, whole(value))
 
 
 def _size(value: float, most: float) -> Cell:

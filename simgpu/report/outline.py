@@ -47,8 +47,8 @@ def outline(run: Run) -> Outline:
             advice.speed_of_light(),
         ),
         Section("Compute Workload Analysis", sections.compute(), advice.compute()),
-        Section("Memory Workload Analysis", sections.memory(), advice.memory()),
-        Section("Occupancy", sections.occupancy(), advice.occupancy()),
+        Section("Memory Workload Analysis", sections.memory(top), advice.memory()),
+        Section("Occupancy", sections.occupancy(top), advice.occupancy()),
         Section("Warp State Statistics", sections.warp_state(), advice.warp_state()),
         Section(
             "Launch Statistics",

@@ -35,6 +35,8 @@ class Remedies:
                 return self._instructions(name)
             case "smem":
                 return self._shared_memory()
+            case "tmem":
+                return "try larger tiles of keys: O passes tensor memory's port once for each"
             case "l1" | "lsu":
                 return "try copies by TMA, which pass the load unit by"
             case "l2":

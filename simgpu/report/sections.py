@@ -52,8 +52,8 @@ def compute() -> list[Row]:
     ]
 
 
-def memory() -> list[Row]:
-    """Bytes at each level, and shared memory's wavefronts."""
+def memory(top: Record) -> list[Row]:
+    """Bytes at each level, shared memory's wavefronts, tensor memory's port where it is used."""
     sizes = {
         "HBM Read": "hbm_read",
         "HBM Written": "hbm_write",
@@ -70,16 +70,18 @@ def memory() -> list[Row]:
         Row("HBM Throughput", "%", _used("hbm")),
         Row("L2 Throughput", "%", _used("l2")),
         Row("Shared Memory Throughput", "%", _used("smem")),
+        *([Row("Tensor Memory Port Busy", "%", _used("tmem"))] if _uses_tmem(top) else []),
         *(Row(name, "", _bytes(f"{key}_bytes")) for name, key in sizes.items()),
         Row("Shared Wavefronts", "", lambda r: whole(r["counts"]["smem_wavefronts"])),
     ]
 
 
-def occupancy() -> list[Row]:
+def occupancy(top: Record) -> list[Row]:
     """CTAs an SM by each limit, and warps in theory and on average."""
     limit = "Block Limit "
+    known = {k: name for k, name in LIMITS.items() if k != "tensor_memory" or _uses_tmem(top)}
     return [
-        *(Row(limit + name.title(), "block", _limit(key)) for key, name in LIMITS.items()),
+        *(Row(limit + name.title(), "block", _limit(key)) for key, name in known.items()),
         Row("Shared Limit at Carve-Out", "block", _occupied("shared_at_carveout")),
         Row("Blocks Per SM", "block", _occupied("ctas_per_sm")),
         Row("Theoretical Active Warps", "warp/SM", _occupied("warps_per_sm")),
@@ -133,6 +135,10 @@ def _tflops(r: Record) -> str:
     return f"{r['predicted']['tflops']:,.1f}" if "tflops" in r["predicted"] else ""
 
 
+def _uses_tmem(r: Record) -> bool:
+    return bool(r["utilization"]["tmem"] > 0)
+
+
 def _most(r: Record, units: tuple[str, ...]) -> str:
     return percent(max(r["utilization"][u] for u in units))
 
@@ -159,7 +165,7 @@ def _bytes(name: str) -> Callable[[Record], str]:
 
 
 def _limit(name: str) -> Callable[[Record], str]:
-    return lambda r: whole(r["occupancy"]["limits"][name])
+    return lambda r: whole(limits[name]) if name in (limits := r["occupancy"]["limits"]) else ""
 
 
 def _occupied(name: str, digits: int = 0) -> Callable[[Record], str]:

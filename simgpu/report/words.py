@@ -31,6 +31,7 @@ LIMITS = {
     "shared": "shared memory",
     "warps": "warps",
     "blocks": "blocks",
+    "tensor_memory": "tensor memory",
 }
 
 #: What schedules need of a GPU, and what it is.
@@ -44,13 +45,14 @@ CAPABILITIES = {
     "tcgen05": "one thread issues products, whose results lie in tensor memory",
     "tensor_memory": "accumulators lie outside the registers",
     "two_cta_mma": "two CTAs make products together",
+    "max3": "one instruction takes the maximum of three numbers",
     "mma_sync": "products hold their warp until they are done",
     "fp8": "products of 8-bit numbers",
     "fp4": "products of 4-bit numbers",
 }
 
 COMPUTE = ("tensor", "mufu", "fma", "alu", "issue")
-MEMORY = ("smem", "l1", "l2", "hbm")
+MEMORY = ("smem", "tmem", "l1", "l2", "hbm")
 
 
 def whole(value: float) -> str:

@@ -227,7 +227,7 @@ def _occupancy(launch: LaunchResult) -> dict[str, Any]:
     o = launch.occupancy
     return {
         "ctas_per_sm": o.ctas_per_sm,
-        "limits": dict(o.limits._asdict()),
+        "limits": {k: n for k, n in o.limits._asdict().items() if n is not None},
         "shared_at_carveout": o.shared_at_carveout,
         "warps_per_sm": o.warps_per_sm,
         "achieved_warps_per_sm": launch.achieved_warps_per_sm,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simgpu.cost.jobs import Jobs, MissRates, jobs
+from simgpu.cost.jobs import jobs
 from simgpu.cost.work import Work, work
 from simgpu.hardware.machine import MUFU, TENSOR
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
@@ -13,7 +13,7 @@ from simgpu.program.program import walk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simgpu.cost.jobs import Job
+    from simgpu.cost.job import Job, Jobs, MissRates
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Op, Step
     from simgpu.program.program import Role, TileProgram
@@ -63,8 +63,9 @@ class JobBook:
                     unit = _turn_unit(op)
                     if unit is not None and unit not in first:
                         found = self.look_up(op, role, env, stretch)[0]
-                        job = found.behind or found.held[0]
-                        first[unit] = job.demand[unit] / self._machine.capacity[unit]
+                        made = (found.behind,) if found.behind else found.held
+                        demand = max(job.demand[unit] for job in made)
+                        first[unit] = demand / self._machine.capacity[unit]
                     if len(first) == 2:
                         break
             known = self._turns[id(program)] = sum(first.values())

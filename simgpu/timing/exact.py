@@ -13,7 +13,7 @@ from simgpu.timing.book import JobBook
 from simgpu.timing.sm import Sm
 
 if TYPE_CHECKING:
-    from simgpu.cost.jobs import MissRates
+    from simgpu.cost.job import MissRates
     from simgpu.cost.work import Work
     from simgpu.hardware.machine import Machine
     from simgpu.program.program import CtaClass, Launch

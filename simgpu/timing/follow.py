@@ -19,7 +19,7 @@ from simgpu.timing.watch import Watch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from simgpu.cost.jobs import Job, MissRates
+    from simgpu.cost.job import Job, MissRates
     from simgpu.hardware.machine import Demand, Machine
     from simgpu.program.program import Launch
     from simgpu.timing.book import JobBook

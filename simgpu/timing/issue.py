@@ -139,9 +139,11 @@ class _Scheduler:
                 raise UnsupportedError("the compiled loop waits for a barrier that never completes")
             now = max(now, min(at for at, _ in ready))
             behind = len(self._warps)
-            _, warp = min(
-                ((w.number - turn) % behind, w) for at, w in ready if at <= now
-            ) if len(ready) > 1 else (0, ready[0][1])
+            _, warp = (
+                min(((w.number - turn) % behind, w) for at, w in ready if at <= now)
+                if len(ready) > 1
+                else (0, ready[0][1])
+            )
             turn = warp.number + 1
             now += self._issue(warp, now)
             if len(warp.tops) > PASSES:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import simpy
 
-    from simgpu.cost.jobs import Job
+    from simgpu.cost.job import Job
     from simgpu.timing.watch import Watch
 
 #: Completions this close together, in cycles, are one instant.

@@ -14,7 +14,7 @@ from simgpu.timing.steady import Life, SmTimes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simgpu.cost.jobs import MissRates
+    from simgpu.cost.job import MissRates
     from simgpu.hardware.machine import Machine
     from simgpu.program.program import Launch
     from simgpu.timing.device import Load

@@ -17,7 +17,7 @@ from simgpu.timing.watch import By, Flight, Flow, Instant, Span, Stay
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from simgpu.cost.jobs import Job
+    from simgpu.cost.job import Job
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Op, Step
     from simgpu.program.program import Role, TileProgram

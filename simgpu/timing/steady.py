@@ -17,7 +17,7 @@ from simgpu.timing.shorten import FEW, outline, shorten
 from simgpu.timing.sm import Sm
 
 if TYPE_CHECKING:
-    from simgpu.cost.jobs import MissRates
+    from simgpu.cost.job import MissRates
     from simgpu.hardware.machine import Machine
     from simgpu.program.program import CtaClass, Launch, TileProgram
     from simgpu.timing.shorten import Kind

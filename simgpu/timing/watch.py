@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from simgpu.program.listing import describe
 
 if TYPE_CHECKING:
-    from simgpu.cost.jobs import Job
+    from simgpu.cost.job import Job
     from simgpu.program.ops import Arrive, Op, Wait
     from simgpu.program.tile import Signal
 

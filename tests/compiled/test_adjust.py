@@ -19,7 +19,8 @@ from simgpu.compiled.adjust import total_mix, with_compiled_mix
 from simgpu.compiled.mix import CompiledMix
 from simgpu.compiled.sass import PipeCounts
 from simgpu.cost.instructions import instructions
-from simgpu.cost.jobs import MissRates, jobs
+from simgpu.cost.job import MissRates
+from simgpu.cost.jobs import jobs
 from simgpu.errors import CompileError, MissingExtraError, UnknownNameError, UnsupportedError
 from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import UNITS, Machine

@@ -45,17 +45,18 @@ stages = st.integers(1, 4)
 
 @st.composite
 def fa2(draw: st.DrawFn) -> FlashAttention2:
-    """In the CUDA kernel's order there is one stage."""
-    order = draw(st.sampled_from(["triton", "cuda"]))
+    """In the CUDA kernel's order there is one stage, in tcgen05's there are more."""
+    order = draw(st.sampled_from(["triton", "cuda", "qk_ahead"]))
+    many = st.integers(2, 4) if order == "qk_ahead" else stages
     return FlashAttention2(
         block_m=draw(sides),
         block_n=draw(sides),
-        stages=1 if order == "cuda" else draw(stages),
+        stages=1 if order == "cuda" else draw(many),
         warps=draw(st.sampled_from([1, 2, 4, 8])),
         loads=draw(st.sampled_from(["cp_async", "tma"])),
         order=order,
         instruction=draw(st.sampled_from([None, "mma.sync"])),
-        fast_math=draw(st.booleans()),
+        fast_math=order == "qk_ahead" or draw(st.booleans()),
     )
 
 
@@ -114,6 +115,7 @@ SMALL: dict[str, Any] = {
     "fa1": FlashAttention1(block_m=16, block_n=32, warps=2),
     "fa2": FlashAttention2(block_m=32, block_n=16, warps=2),
     "fa2_cuda": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1, order="cuda"),
+    "fa2_qk_ahead": FlashAttention2(block_m=32, block_n=16, warps=2, order="qk_ahead"),
     "fa2_one_stage": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1),
     "fa3": FlashAttention3(block_m=128, block_n=32),
     "fa3_in_order": FlashAttention3(block_m=128, block_n=32, overlap=False),

@@ -162,6 +162,13 @@ REDUNDANT = {
         "all: wait v.empty",
         "all: arrive k.empty",
     },
+    "fa2_qk_ahead": {
+        "all: wait all.sync",
+        "all: wait k.empty",
+        "all: wait v.empty",
+        "all: arrive k.empty",
+        "all: arrive v.empty",
+    },
     "fa2_one_stage": {"all: wait all.sync"},
     "fa3": {*PRODUCED, *OVERLAPPED, *TURNS},
     "fa3_in_order": {

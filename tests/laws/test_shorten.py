@@ -13,7 +13,7 @@ from simgpu.algorithms.fa1 import FlashAttention1
 from simgpu.algorithms.fa2 import FlashAttention2
 from simgpu.algorithms.standard import StandardAttention
 from simgpu.cost.instructions import instructions
-from simgpu.cost.jobs import MissRates
+from simgpu.cost.job import MissRates
 from simgpu.cost.work import Work, work
 from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import Machine

@@ -18,7 +18,7 @@ from tests.laws.cases import schedules
 from tests.laws.test_conserved import Case, cases, each_launch
 
 if TYPE_CHECKING:
-    from simgpu.cost.jobs import MissRates
+    from simgpu.cost.job import MissRates
     from simgpu.program.program import Launch
 
 ROUNDS = 2  # CTAs that follow one another in a slot

@@ -108,5 +108,3 @@ def test_a_profile_without_numbers_is_refused():
     profile = load_profile("a100")
     with pytest.raises(UnsupportedError, match="no numbers for compiled loops"):
         pass_cycles([Issued("other")], Machine.from_profile(profile), 1, 4)
-
-

@@ -7,7 +7,8 @@ import pytest
 import simgpu
 from simgpu.algorithms.fa2 import FlashAttention2
 from simgpu.cost.instructions import instructions, wavefronts
-from simgpu.cost.jobs import MissRates, jobs
+from simgpu.cost.job import MissRates
+from simgpu.cost.jobs import jobs
 from simgpu.cost.registers import serial_products
 from simgpu.errors import ScheduleError, UnsupportedError
 from simgpu.hardware.load import load_profile

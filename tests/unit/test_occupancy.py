@@ -72,7 +72,7 @@ sizes = {
 def test_never_exceeds_what_an_sm_has(gpu, registers, shared, warps):
     o, sm = of(registers, shared, warps, gpu), gpu.occupancy
     n = o.ctas_per_sm
-    assert n == min(o.limits)
+    assert n == o.limits.least
     assert o.warps_per_sm == n * warps <= sm.warps_per_sm
     assert n <= sm.ctas_per_sm
     assert n * warps * gpu.device.warp_size * registers <= sm.registers_per_sm
@@ -91,7 +91,7 @@ def test_asking_for_more_never_gives_more(gpu, registers, shared, warps, more):
 @given(**sizes)
 def test_the_carveout_never_lowers_occupancy(gpu, registers, shared, warps):
     o = of(registers, shared, warps, gpu)
-    assert min(o.limits._replace(shared=o.shared_at_carveout)) == o.ctas_per_sm
+    assert o.limits._replace(shared=o.shared_at_carveout).least == o.ctas_per_sm
     assert o.shared_at_carveout <= o.limits.shared
 
 

@@ -48,6 +48,12 @@ def test_a_run_with_everything_given():
     validate(given)
 
 
+def test_a_gpu_with_tensor_memory():
+    run = simgpu.run("fa2", SMALL, "b200")
+    assert "tensor_memory" in run.to_dict()["occupancy"]["limits"]
+    validate(run)
+
+
 @pytest.mark.kernels
 def test_a_compiled_mix():
     pytest.importorskip("triton")
@@ -72,11 +78,11 @@ def test_every_field_is_described_and_none_may_be_added():
             assert field.get("description") or "$ref" in field, name
 
 
-def test_only_what_a_compiled_mix_adds_may_be_absent():
+def test_only_what_a_compiled_mix_and_tensor_memory_add_may_be_absent():
     optional = set()
     for each in objects(SCHEMA):
         optional |= set(each["properties"]) - set(each["required"])
-    assert optional == COMPILED
+    assert optional == COMPILED | {"tmem", "tensor_memory"}
 
 
 def test_a_missing_and_an_unknown_field_are_refused():

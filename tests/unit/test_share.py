@@ -7,7 +7,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgpu.cost.jobs import Job
+from simgpu.cost.job import Job
 from simgpu.timing.share import FairShare
 
 CAPACITY = (2.0, 4.0, 0.5)
