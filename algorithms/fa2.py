@@ -29,11 +29,11 @@ class FlashAttention2:
     ``order`` within a pass is that of Triton's kernels for wgmma and mma.sync; for tcgen05.mma
     (qk_ahead), which issues the next QKᵀ behind PV; or of the CUDA kernel
     (Dao-AILab/flash-attention, flash_fwd_kernel.h), which keeps one stage each of K and V, loads
-    one under the work on the other, and goes from the last block to the first. ``warp_partition`` is split-q (warps own rows)
-    unless the tile has too few rows for its warps, which forces split-d: every warpgroup computes
-    all of S and owns part of O's columns. ``instruction`` is what its products are written with
-    (default: the best that the GPU has), ``fast_math`` nvcc's option (PyTorch builds the CUDA
-    kernel without).
+    one under the work on the other, and goes from the last block to the first. ``warp_partition``
+    is split-q (warps own rows) unless the tile has too few rows for its warps, which forces
+    split-d: every warpgroup computes all of S and owns part of O's columns. ``instruction`` is what
+    its products are written with (default: the best that the GPU has), ``fast_math`` nvcc's option
+    (PyTorch builds the CUDA kernel without).
     """
 
     block_m: int = 128

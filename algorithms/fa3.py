@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-from simgpu.algorithms.fa3_roles import Consumer, Stream, Turns, last_to_first
-from simgpu.algorithms.tiles import padded, padded_to_16
+from simgpu.algorithms.fa3_barriers import Handover, Turns
+from simgpu.algorithms.fa3_roles import Consumer, Stream, last_to_first
+from simgpu.algorithms.tiles import heads_together, padded, padded_to_16
 from simgpu.errors import ScheduleError
 from simgpu.program.program import Grid
 from simgpu.program.record import schedule
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from simgpu.problem import Attention
     from simgpu.program.builder import Cta
     from simgpu.program.program import Partition
+    from simgpu.program.role import RoleBuilder
 
 WARPGROUP = 4  # warps
 WGMMA_ROWS = 64  # of a warpgroup's product
@@ -57,14 +59,18 @@ REGISTERS = {2: (24, 240), 3: (32, 160)}
 @schedule("fa3")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlashAttention3:
-    """One CTA owns a Q tile: a TMA producer streams K and V past consumers of 64 rows each.
+    """A CTA takes Q tile after Q tile: a TMA producer streams K and V past consumers of 64 rows.
 
     The paper's three ideas are ``specialized`` (a producer warp; else the first consumer loads, a
     pass ahead), ``pingpong`` (one consumer's softmax runs while another issues its products) and
     ``overlap`` (a consumer's own softmax runs under its PV, with the next scores issued before).
     Tile and ``p_in`` are those that FA3 chooses for the problem where they are left out. K/V blocks
     come last to first, as in FA3's kernel. A causal launch starts with the Q tiles that see most
-    keys, unless ``order`` says otherwise. ``padding`` is that of head dim on chip: FA3's kernels
+    keys, those of all heads of a section together (`heads_together`), unless ``order`` says
+    otherwise. ``persistent`` launches as many CTAs as the GPU holds; they go on to the next tile,
+    causal ones off a counter, and ``o_in`` says whether O passes over V's place in shared memory
+    (FA3's package) or through its own (our Gluon kernel). Without it there is a CTA a tile, and O
+    passes through Q's place. ``padding`` is that of head dim on chip: FA3's kernels
     take multiples of 16, Triton's and Gluon's powers of two. ``block_scales`` is the paper's block
     quantisation for fp8: the tensors Q_scale, K_scale and V_scale hold a number for each block of
     ``block_m`` rows of Q and of ``block_n`` keys. Without it the scales of whole tensors are part
@@ -80,7 +86,9 @@ class FlashAttention3:
     pingpong: bool = True
     overlap: bool = True
     p_in: Literal["registers", "smem"] | None = None
-    order: Literal["longest_first", "first_to_last"] = "longest_first"
+    order: Literal["longest_first", "longest_first_by_head", "first_to_last"] = "longest_first"
+    persistent: bool = True
+    o_in: Literal["v", "own"] = "v"
     padding: Literal["multiple_of_16", "power_of_two"] = "multiple_of_16"
     block_scales: bool = False
 
@@ -95,23 +103,32 @@ class FlashAttention3:
         return replace(self, block_m=tile.block_m, block_n=tile.block_n, p_in=tile.p_in)
 
     def grid(self, p: Attention) -> Grid:
-        """Return one CTA for each Q tile, head and batch entry."""
-        return Grid(m=p.q_tiles(self._tile(p).block_m), head=p.heads_q, batch=p.batch)
+        """Return a tile for each Q tile, head and batch entry."""
+        return Grid(
+            m=p.q_tiles(self._tile(p).block_m),
+            head=p.heads_q,
+            batch=p.batch,
+            persistent=("dynamic" if p.causal else "static") if self.persistent else None,
+            section=heads_together(p) if p.causal and self.order == "longest_first" else None,
+        )
 
     def build(self, p: Attention, cta: Cta) -> None:
-        """Record one CTA."""
+        """Record what a CTA does with one tile."""
         tile = self._tile(p)
         bm, bn, n = tile.block_m, tile.block_n, tile.consumers
         d = (padded_to_16 if self.padding == "multiple_of_16" else padded)(p.head_dim)
-        turned = p.causal and self.order == "longest_first"
+        turned = p.causal and self.order != "first_to_last"
         m = cta.m.from_end(p.q_tiles(bm)) if turned else cta.m
         blocks = last_to_first(p.kv_ranges(m, bm, bn))
         stream = Stream(
             cta, p, (bn, d), self.stages, n, k_first=self.overlap, scales=self.block_scales
         )
         turns = Turns(cta, n if self.pingpong else 0)
+        over = stream.v if self.o_in == "v" else None
+        handover = self._handover(p, cta, n)
         consumers = [
-            Consumer(cta, p, m * n + i, i, (WGMMA_ROWS, bn, d), stream, turns) for i in range(n)
+            Consumer(cta, p, m * n + i, i, (WGMMA_ROWS, bn, d), stream, turns, handover, over)
+            for i in range(n)
         ]
         produces, consumes = REGISTERS[n] if self.specialized else (None, None)
         if tile.p_in == "smem":
@@ -119,16 +136,27 @@ class FlashAttention3:
                 c.put_p_in_shared_memory(cta)
 
         if self.specialized:
-            with cta.role("producer", warps=1, registers=produces) as w:
+
+            def load_q(w: RoleBuilder) -> None:
+                if handover:
+                    handover.wait_for_q(w)
                 for c in consumers:
                     c.load_q(w)
-                stream.produce(w, blocks)
+                if handover:
+                    handover.wait_for_o(w)
+
+            with cta.role("producer", warps=1, registers=produces) as w:
+                stream.produce(w, blocks, load_q)
+                if handover:
+                    handover.ask(w)
 
         for c in consumers:
             with cta.role(f"consumer{c.number}", warps=WARPGROUP, registers=consumes) as w:
                 if not self.specialized:
                     c.load_q(w)
                     c.loads = c.number == 0
+                if handover and c.loads:
+                    handover.wait_for_o(w)
                 c.begin(w)
                 c.load_q_scale(w, m, p.q_tiles(bm))
                 w.wait(c.q_full)
@@ -136,7 +164,22 @@ class FlashAttention3:
                     c.overlapped(w, blocks)
                 elif blocks:
                     c.in_order(w, blocks)
+                else:
+                    c.release_q(w)
                 c.store(w)
+                if handover:
+                    (handover.ask if c.loads else handover.learn)(w)
+
+    def _handover(self, p: Attention, cta: Cta, consumers: int) -> Handover | None:
+        if not self.persistent:
+            return None
+        return Handover(
+            cta,
+            consumers,
+            produced=self.specialized,
+            o_over_v=self.o_in == "v",
+            counter=p.causal,
+        )
 
     def _tile(self, p: Attention) -> Tile:
         table = TILES_FP8 if p.dtype == "fp8" else TILES

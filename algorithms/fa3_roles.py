@@ -10,8 +10,9 @@ from simgpu.program.fns import descale, exponentials, one, rescale, rescale_bloc
 from simgpu.tensor import Tensor, accumulator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from simgpu.algorithms.fa3_barriers import Handover, Turns
     from simgpu.index import Index
     from simgpu.problem import Attention, TileMask
     from simgpu.program.builder import Cta
@@ -64,13 +65,19 @@ class Stream:
                 f"{name.lower()}_scale", (1, 1), "fp32", stages=stages, consumers=consumers
             )
 
-    def produce(self, w: RoleBuilder, blocks: list[BlockRange]) -> None:
-        """Load everything; the rings' credits are what holds the producer back."""
+    def produce(
+        self, w: RoleBuilder, blocks: list[BlockRange], q: Callable[[RoleBuilder], None]
+    ) -> None:
+        """Load everything, Q after the first K; the rings' credits hold the producer back."""
         if not blocks:
+            q(w)
             return
         first, *others = blocks
-        self.begin(w, first)
-        for some in others if self._k_first else blocks:
+        self._load_k(w, first.start)
+        q(w)
+        if not self._k_first:
+            self._load_v(w, first.start)
+        for some in others:
             for i in w.repeat(len(some)):
                 self._load(w, some.stop - 1 - i)
         self.end(w, blocks[-1])
@@ -115,25 +122,11 @@ class Stream:
         w.load(self._problem.v.tile(j, rows, cols=cols), self.v, path="tma")
 
 
-class Turns:
-    """Whose turn it is to issue products: a named barrier for each consumer; number 0 begins."""
-
-    def __init__(self, cta: Cta, consumers: int) -> None:
-        self._turns = [cta.barrier(f"turn{i}") for i in range(consumers)]
-
-    def take(self, w: RoleBuilder, consumer: int) -> None:
-        """Wait until the consumer before has given its turn away."""
-        if self._turns:
-            w.wait(self._turns[consumer], ahead=int(consumer == 0))
-
-    def give(self, w: RoleBuilder, consumer: int) -> None:
-        """Let the next consumer issue."""
-        if self._turns:
-            w.arrive(self._turns[(consumer + 1) % len(self._turns)])
-
-
 class Consumer(SoftmaxRows):
-    """One consumer warpgroup: its rows, its Q tile, and the order of its passes."""
+    """One consumer warpgroup: its rows, its Q tile, and the order of its passes.
+
+    ``o_over``: in a persistent CTA O has a place of its own or, if given, over that ring.
+    """
 
     def __init__(
         self,
@@ -144,20 +137,23 @@ class Consumer(SoftmaxRows):
         shape: tuple[int, int, int],
         stream: Stream,
         turns: Turns,
+        handover: Handover | None = None,
+        o_over: Ring | None = None,
     ) -> None:
         rows, cols, depth = shape
         super().__init__(cta, p, rows, cols, depth, name=f"{number}.")
-        self.number, self.stream, self.turns = number, stream, turns
+        self.number, self.stream, self.turns, self.handover = number, stream, turns, handover
         self.loads = False
         self.q = cta.smem(f"{number}.q", (rows, depth), p.dtype)
         self.q_full = cta.mbarrier(f"{number}.q.full")
         self.alpha = cta.regs(f"{number}.alpha", (rows, 1), accumulator(p.dtype))
         self._problem, self._tile, self._shape = p, tile, shape
         self._p_shared: View | None = None
-        wide = p.o.dtype != p.dtype
-        self._o_shared = (
-            cta.smem(f"{number}.o.shared", (rows, depth), p.o.dtype) if wide else self.q
-        )
+        self._o_shared = self.q
+        if handover or p.o.dtype != p.dtype:
+            self._o_shared = cta.smem(
+                f"{number}.o.shared", (rows, depth), p.o.dtype, over=o_over if handover else None
+            )
         if stream.scales:
             self._q_scale, self._v_scale, self._block_scale = (
                 cta.regs(f"{number}.{x}_scale", (1, 1), "fp32") for x in ("q", "v", "block")
@@ -196,6 +192,7 @@ class Consumer(SoftmaxRows):
                 w.wait_mma()
                 w.release(v)
         turns.give(w, self.number)
+        self.release_q(w)
 
     def overlapped(self, w: RoleBuilder, blocks: list[BlockRange]) -> None:
         """Algorithm 2: scores of the next block and PV of this one in flight under the softmax."""
@@ -226,20 +223,30 @@ class Consumer(SoftmaxRows):
                 self._rescale(w)
         if self.loads:
             self.stream.end(w, blocks[-1])
+        self.release_q(w)
         w.mma(self.o, p, w.take(v))
         w.wait_mma()
         w.release(v)
 
     def store(self, w: RoleBuilder) -> None:
-        """Write O by way of Q's place in shared memory, and the log-sum-exp."""
+        """Write O by way of shared memory (Q's place, if there is one tile), and log-sum-exp."""
         rows, _, depth = self._shape
         o = self.end(w)
         if self.stream.scales:
             w.apply(descale, o, self._v_scale)
+        if self.handover:
+            self.handover.values_read(w)
         w.copy(o, self._o_shared)
         w.sync()
         w.copy(self._o_shared, self._problem.o.tile(self._tile, rows, cols=depth), path="tma")
+        if self.handover:
+            self.handover.o_stored(w)
         w.copy(self.l, self._problem.lse.tile(self._tile, rows))
+
+    def release_q(self, w: RoleBuilder) -> None:
+        """Say that this consumer's last scores are there (nothing, if there is one tile)."""
+        if self.handover:
+            self.handover.q_read(w)
 
     def _mask(self, j: int | Index) -> TileMask:
         rows, cols, _ = self._shape

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from simgpu.errors import ScheduleError
+from simgpu.tensor import dtype_bytes
 
 if TYPE_CHECKING:
+    from simgpu.problem import Attention
     from simgpu.program.program import Partition
+
+#: Bytes of L2 that K and V of the heads of a section may take. Source: FlashAttention-3's
+#: hopper/tile_scheduler.hpp (Dao-AILab/flash-attention), whatever the GPU.
+SECTION_BYTES = 32 << 20
 
 ROWS_PER_WARP = 16  # an MMA's height for one warp, on every architecture since sm_80
 
@@ -54,6 +60,16 @@ def padded(cols: int) -> int:
 def padded_to_16(cols: int) -> int:
     """Return the columns a tile takes on chip where an MMA's depth is all that counts (CUTLASS)."""
     return -(-cols // 16) * 16
+
+
+def heads_together(p: Attention) -> int:
+    """Return the query heads of a section: few enough to find their K and V in L2.
+
+    A power of two of K/V heads that fit in ``SECTION_BYTES``, one at least; no more than there are.
+    """
+    one = 2 * p.seq_kv * p.head_dim * dtype_bytes(p.dtype)
+    fit = max(1, SECTION_BYTES // one)
+    return min(p.group * (1 << (fit.bit_length() - 1)), p.batch * p.heads_q)
 
 
 def warps_own(schedule: Tiled) -> Partition:

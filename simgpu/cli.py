@@ -168,7 +168,9 @@ def run(
 @app.command()
 def show(
     name: Name,
-    cta: Annotated[int, typer.Option(help="Which CTA, in launch order.")] = 0,
+    cta: Annotated[
+        int, typer.Option(help="Which CTA (of persistent ones: which tile), in launch order.")
+    ] = 0,
     batch: Batch = 4,
     heads: Heads = 32,
     kv_heads: KvHeads = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -86,8 +85,8 @@ def timeline(
     Arguments as in `run`, but the clock is the sustained one unless ``clock_mhz`` is given (a
     run's, for instance). ``launch`` counts from 0. Where all CTAs do equal work one or two SMs are
     simulated; else all are, which takes minutes for thousands of CTAs. ``waves`` follows only so
-    many CTAs a slot (the timeline is then not ``complete``). Raises SimgpuError as `run` does, and
-    for a launch or an SM that is not there.
+    many CTAs a slot, or tiles of persistent ones (the timeline is then not ``complete``). Raises
+    SimgpuError as `run` does, and for a launch or an SM that is not there.
     """
     case = prepare(schedule, problem, gpu, params, resources, clock_mhz, mix)
     names = [found.name for found in case.recording.launches]
@@ -124,9 +123,7 @@ def activity(found: Run, cycles: float | None = None) -> Activity:
     """Return what a run does, from which its clock follows; in ``cycles`` instead of its own."""
     sms, own = found.provenance["sms"], found.cycles
     working = sum(
-        min(1.0, math.prod(x.grid.values()) / sms) * x.cycles / own
-        for x in found.launches
-        if x.work.flops_tensor
+        min(1.0, x.ctas / sms) * x.cycles / own for x in found.launches if x.work.flops_tensor
     )
     return Activity(
         cycles=own if cycles is None else cycles,
@@ -162,6 +159,8 @@ def _run_launch(placed: Placed, case: Case, exact: bool) -> LaunchResult:
     return LaunchResult(
         name=launch.name,
         grid=dict(launch.grid.axes),
+        ctas=launch.grid.launched(fit.ctas_per_sm * machine.sms),
+        persistent=launch.grid.persistent,
         cycles=cycles,
         bounds=bounds,
         work=served.work,
@@ -199,7 +198,7 @@ def _utilization(served: Traffic, machine: Machine, dtype: str, cycles: float) -
 def _stalls(time: LaunchTime, launch: Launch, machine: Machine, slots: int) -> dict[str, float]:
     """Return shares of role time; idle is what resident slots have no CTA for."""
     roles = len(launch.classes[0].program.roles)
-    most = min(slots, -(-launch.grid.ctas // machine.sms))
+    most = min(slots, -(-launch.grid.tiles // machine.sms))
     idle = max(0.0, time.cycles * machine.sms * most - time.residence) * roles
     spent = {**{reason: 0.0 for reason in STALLS}, **time.time, "idle": idle}
     total = sum(spent.values())

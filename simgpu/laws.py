@@ -14,6 +14,7 @@ from simgpu.program.ops import Copy
 from simgpu.program.program import operations
 from simgpu.program.record import record
 from simgpu.program.verify import check_fit, verify
+from simgpu.program.worklist import examples
 from simgpu.tensor import Tile
 
 if TYPE_CHECKING:
@@ -97,11 +98,11 @@ def verified(recording: Recording, profile: Profile) -> Verdict:
     """Check every program: no deadlock, no race, and it fits on the GPU."""
     name, programs = describe(recording.problem), 0
     for launch in recording.launches:
-        for cta_class in launch.classes:
-            where = f"{launch.name} at {cta_class.env}: " if cta_class.env else f"{launch.name}: "
+        for program, at in examples(launch):
+            where = f"{launch.name} at {dict(at)}: " if at else f"{launch.name}: "
             try:
-                verify(cta_class.program, cta_class.env)
-                check_fit(cta_class.program, profile.occupancy.smem_per_cta_max_bytes)
+                verify(program, dict(at))
+                check_fit(program, profile.occupancy.smem_per_cta_max_bytes)
                 fit = _fit(launch, profile)
             except SimgpuError as error:
                 return Verdict("verified", name, "FAIL", f"{where}{error}")

@@ -33,11 +33,11 @@ def with_pass_times(
     be followed. A launch is left as it is where its passes are few, or the profile has no numbers
     for compiled loops.
     """
-    number, residents = longest(launch), min(slots, math.ceil(launch.grid.ctas / machine.sms))
+    number, residents = longest(launch), min(slots, math.ceil(launch.grid.tiles / machine.sms))
     kind = _full_passes(launch, number)
     if kind is None or not mix.full_code or machine.profile.issue is None:
         return launch
-    share = machine.shared_by(min(launch.grid.ctas, machine.sms))
+    share = machine.shared_by(min(launch.grid.tiles, machine.sms))
     times = SmTimes(machine, dtype, misses, share)
     events = times.one_pass(launch, number, kind, residents)
     late = max(misses.late, *misses.read.values(), 0.0)

@@ -44,9 +44,19 @@ class Cta:
             raise ScheduleError(f"this launch has no grid axis {name!r}: it has {sorted(axes)}")
         return axes[name]
 
-    def smem(self, name: str, shape: tuple[int, int], dtype: str) -> View:
-        """Declare a tile in shared memory."""
-        return View(self._declare(Buffer(name, shape, dtype, "smem")))
+    def smem(
+        self, name: str, shape: tuple[int, int], dtype: str, *, over: Ring | None = None
+    ) -> View:
+        """Declare a tile in shared memory, of its own or ``over`` the storage of a ring.
+
+        Tiles over one ring lie side by side, in order of declaration; what is longer than the ring
+        takes memory beyond it. Barriers have to keep apart those who use the ring and the tiles.
+        """
+        if over is None:
+            return View(self._declare(Buffer(name, shape, dtype, "smem")))
+        below = over.buffer.name
+        offset = sum(b.bytes for b in self._buffers if b.over == below)
+        return View(self._declare(Buffer(name, shape, dtype, "smem", over=below, offset=offset)))
 
     def exchange(self, name: str, shape: tuple[int, int], dtype: str) -> View:
         """Declare a tile in shared memory through which warps pass results to one another."""

@@ -85,7 +85,8 @@ def listing(program: TileProgram) -> str:
     for b in program.buffers:
         stages = f" × {b.stages} stages" if b.stages > 1 else ""
         size = f"{b.shape[0]}×{b.shape[1]} {b.dtype}{stages}"
-        lines.append(f"{b.space:5} {b.name:10} {size:28} {b.bytes:>8,} B")
+        over = f" over {b.over}" if b.over else ""
+        lines.append(f"{b.space:5} {b.name:10} {size:28} {b.bytes:>8,} B{over}")
     shown = [b for b in program.barriers if b.kind != "group"]
     for barrier in shown:
         stages = f" × {barrier.stages}" if barrier.stages > 1 else ""

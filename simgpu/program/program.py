@@ -23,14 +23,24 @@ Partition = Literal["split-q", "split-k", "split-d"]
 Point = tuple[tuple[str, int], ...]
 
 
+#: How persistent CTAs come by their tiles: each the n-th after its last, or the next off a counter.
+Persistence = Literal["static", "dynamic"]
+
+
 class Grid:
     """Axes of a launch and their sizes, fastest first, as CUDA orders x before y before z.
 
-    ``head`` and ``batch`` choose the data; every other axis may also choose the work.
+    ``head`` and ``batch`` choose the data; every other axis may also choose the work. Each point is
+    a tile of work for a CTA. With ``persistent`` only as many CTAs are launched as fit on the
+    device at once, and each takes tile after tile: with n of them CTA i has tiles i, i + n ...
+    ("static"), or whoever is done takes the next ("dynamic"). With ``section`` so many heads (of
+    all batch entries) are taken together: the first tile of each of them, then the second ...
     """
 
-    def __init__(self, **axes: int) -> None:
-        self.axes = axes
+    def __init__(
+        self, *, persistent: Persistence | None = None, section: int | None = None, **axes: int
+    ) -> None:
+        self.axes, self.persistent, self.section = axes, persistent, section
 
     def __getitem__(self, axis: str) -> int:
         return self.axes.get(axis, 1)
@@ -41,27 +51,57 @@ class Grid:
         return {n: s for n, s in self.axes.items() if n not in ("head", "batch")}
 
     @property
-    def ctas(self) -> int:
-        """CTAs of the launch."""
+    def tiles(self) -> int:
+        """Tiles of work: as many CTAs, unless they are persistent."""
         return math.prod(self.axes.values())
 
+    def launched(self, slots: int) -> int:
+        """Return the CTAs that are launched on a device with room for ``slots`` at once."""
+        return min(self.tiles, slots) if self.persistent else self.tiles
+
+    @property
+    def neighbours(self) -> int:
+        """Tiles of one head that follow one another in launch order."""
+        alone = self.section is None or self.section == 1
+        return math.prod(self.work_axes.values()) if alone else 1
+
     def coordinates(self) -> Iterator[dict[str, int]]:
-        """Yield the coordinates of each CTA in launch order."""
-        names, sizes = list(self.axes), list(self.axes.values())
-        for number in range(self.ctas):
-            point = {}
-            for name, size in zip(names, sizes, strict=True):
-                number, point[name] = divmod(number, size)
-            yield point
+        """Yield the coordinates of each tile in launch order."""
+        work = math.prod(self.work_axes.values())
+        heads = self.tiles // max(1, work)
+        if self.section is None:
+            yield from (_point(self.axes, number) for number in range(self.tiles))
+            return
+        data = {n: s for n, s in self.axes.items() if n in ("head", "batch")}
+        for first in range(0, heads, self.section):
+            for number in range(work):
+                for head in range(first, min(first + self.section, heads)):
+                    at = _point(self.work_axes, number) | _point(data, head)
+                    yield {name: at[name] for name in self.axes}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Grid) and list(self.axes.items()) == list(other.axes.items())
+        return isinstance(other, Grid) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(tuple(self.axes.items()))
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return (tuple(self.axes.items()), self.persistent, self.section)
 
     def __repr__(self) -> str:
-        return f"Grid({', '.join(f'{n}={s}' for n, s in self.axes.items())})"
+        parts = [f"{n}={s}" for n, s in self.axes.items()]
+        parts += [f"persistent={self.persistent!r}"] if self.persistent else []
+        parts += [f"section={self.section}"] if self.section else []
+        return f"Grid({', '.join(parts)})"
+
+
+def _point(axes: Mapping[str, int], number: int) -> dict[str, int]:
+    """Return the coordinates of point ``number``, the first axis fastest."""
+    point = {}
+    for name, size in axes.items():
+        number, point[name] = divmod(number, size)
+    return point
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +117,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class TileProgram:
-    """What one CTA does: its roles, their storage and their barriers."""
+    """What one CTA does with a tile of work: its roles, their storage and their barriers."""
 
     roles: tuple[Role, ...]
     buffers: tuple[Buffer, ...]
@@ -91,20 +131,28 @@ class TileProgram:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory that the buffers take."""
-        return sum(b.bytes for b in self.buffers if b.space == "smem")
+        """Bytes of shared memory that the buffers take; what lies over another is not added."""
+        ends: dict[str, int] = {}
+        for b in self.buffers:
+            if b.space == "smem":
+                name, end = b.over or b.name, b.offset + b.bytes
+                ends[name] = max(ends.get(name, 0), end)
+        return sum(ends.values())
 
 
 @dataclass(frozen=True, slots=True)
 class CtaClass:
-    """CTAs that do the same work: one program, and the work-axis coordinates that share it."""
+    """Tiles of the same work: one program, and the work-axis coordinates that share it.
+
+    There is a CTA for each tile, unless the grid is persistent.
+    """
 
     program: TileProgram
     points: tuple[Point, ...]
 
     @property
     def env(self) -> dict[str, int]:
-        """Coordinates of one of these CTAs, to evaluate indices with."""
+        """Coordinates of one of these tiles, to evaluate indices with."""
         return dict(self.points[0])
 
 
@@ -127,15 +175,24 @@ class Launch:
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def class_of(self, point: Mapping[str, int]) -> int:
-        """Return which class the CTA at ``point`` belongs to."""
+        """Return which class the tile at ``point`` belongs to."""
         return self.class_numbers()[tuple((name, point[name]) for name in self.grid.work_axes)]
 
     def class_numbers(self) -> dict[Point, int]:
         """Return the class of each combination of work-axis coordinates."""
         return {p: number for number, c in enumerate(self.classes) for p in c.points}
 
+    def in_order(self) -> list[int]:
+        """Return the class of each tile, in launch order."""
+        if "in_order" not in self.memo:
+            numbers, axes = self.class_numbers(), list(self.grid.work_axes)
+            points = (tuple((n, at[n]) for n in axes) for at in self.grid.coordinates())
+            self.memo["in_order"] = [numbers[point] for point in points]
+        found: list[int] = self.memo["in_order"]
+        return found
+
     def weights(self) -> list[int]:
-        """Return how many CTAs of the grid belong to each class."""
+        """Return how many tiles of the grid belong to each class."""
         copies = self.grid["head"] * self.grid["batch"]
         return [len(c.points) * copies for c in self.classes]
 

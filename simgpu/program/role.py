@@ -192,8 +192,8 @@ class RoleBuilder:
     def wait(self, on: Barrier | Signal, *, ahead: int = 0) -> None:
         """Wait for a signal, or for the barrier's next phase (``ahead`` phases count as done)."""
         if isinstance(on, Barrier):
-            on = Signal(on, self._next(f"{on.name}.wait") - ahead)
-        self.steps.append(Wait(on))
+            on = Signal(on, self._next(f"{on.name}.wait"))
+        self.steps.append(Wait(on, ahead))
 
 
 def _placeholder(var: str, key: str) -> str:

@@ -22,7 +22,8 @@ class Buffer:
     """A tile in shared memory or registers; ``stages`` of them when it is a ring.
 
     Where warps repeat one another's rows (split-d), a tile shared out ``by_columns`` is not. An
-    ``exchange`` buffer holds what warps pass to one another.
+    ``exchange`` buffer holds what warps pass to one another. One that lies ``over`` another buffer
+    has its bytes from ``offset`` on in place of bytes of its own.
     """
 
     name: str
@@ -32,6 +33,8 @@ class Buffer:
     stages: int = 1
     by_columns: bool = False
     exchange: bool = False
+    over: str | None = None
+    offset: int = 0
 
     @property
     def bytes(self) -> int:

@@ -13,6 +13,7 @@ from simgpu.errors import VerifyError
 from simgpu.program.interleave import Action, Phases, ProgramOrder, interleave
 from simgpu.program.listing import describe
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
+from simgpu.program.storage import Storage
 from simgpu.program.tile import View
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def check_fit(program: TileProgram, shared_limit: int) -> None:
     """Raise VerifyError when the program's buffers exceed ``shared_limit`` bytes a CTA."""
     wanted = program.shared_bytes
     if wanted > shared_limit:
-        parts = ", ".join(f"{b.name} {b.bytes}" for b in program.buffers if b.space == "smem")
+        own = (b for b in program.buffers if b.space == "smem" and b.over is None)
+        parts = ", ".join(f"{b.name} {b.bytes}" for b in own)
         raise VerifyError(
             f"does not fit in shared memory: {wanted} bytes wanted ({parts}), {shared_limit} bytes "
             "a CTA available; use a smaller tile or fewer stages"
@@ -64,6 +66,7 @@ class _Races:
 
     def __init__(self, program: TileProgram, counted: Phases) -> None:
         self._program, self._counted = program, counted
+        self._storage = Storage(program.buffers)
         self._clocks: list[Clock] = [{("role", r): 0} for r in range(len(program.roles))]
         self._phases: dict[tuple[str, int, int], Clock] = {}
         self._waits: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
@@ -139,7 +142,7 @@ class _Races:
         )
 
     def _touch(self, action: Action, component: Component, count: int, clock: Clock) -> None:
-        reads, writes = accesses(action)
+        reads, writes = accesses(action, self._storage)
         for place in reads:
             access = self._places.setdefault(place, _Access())
             self._ordered(access.write, clock, action, place)
@@ -176,27 +179,31 @@ def _merge(clock: Clock, other: Clock) -> None:
             clock[component] = count
 
 
-def accesses(action: Action) -> tuple[list[Place], list[Place]]:
-    """Return the places an operation reads and those it writes."""
+def accesses(action: Action, storage: Storage) -> tuple[list[Place], list[Place]]:
+    """Return the places an operation reads and those it writes: parts of storage, and tiles."""
     op, env = action.op, action.env
+
+    def places(*operands: Operand) -> list[Place]:
+        return _places(operands, env, storage)
+
     match op:
         case Copy(src, dst):
-            return _places([src], env), _places([dst], env)
+            return places(src), places(dst)
         case Mma(dst, a, b, accumulate):
-            return _places([a, b, dst] if accumulate else [a, b], env), _places([dst], env)
+            return places(a, b, dst) if accumulate else places(a, b), places(dst)
         case Apply(_, args):
-            return _places(args, env), _places(args, env)
+            return places(*args), places(*args)
         case Arrive() | Wait():
             return [], []
         case other:
             assert_never(other)
 
 
-def _places(operands: Iterable[Operand], env: dict[str, int]) -> list[Place]:
+def _places(operands: Iterable[Operand], env: dict[str, int], storage: Storage) -> list[Place]:
     places: list[Place] = []
     for x in operands:
         if isinstance(x, View):
-            places.append((x.buffer.name, x.slot(env), 0))
+            places += [(*part, 0) for part in storage.parts(x.buffer.name, x.slot(env))]
         else:
             places.append((x.tensor.name, x.row.at(env), x.col.at(env)))
     return places

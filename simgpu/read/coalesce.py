@@ -28,7 +28,7 @@ HIDDEN_STAGES = 3
 class March(NamedTuple):
     """How the CTAs of one head go through the tiles of a tensor that they share."""
 
-    ctas: int  # that read the same tile
+    ctas: int  # that read the same tile and follow one another in launch order
     passes: float  # tiles that a CTA reads, on average
     hidden: bool  # loads are awaited a pass or more after they were issued
     waves: float  # of CTAs in the launch
@@ -61,6 +61,7 @@ def l2_read_bytes(
     belongs to and once more in each other partition whose SMs want it.
     """
     ctas = math.prod(launch.grid.work_axes.values())
+    neighbours = launch.grid.neighbours
     reads, sizes = _reads(launch), set(map(_size, launch.classes))
     total = 0.0
     for tensor, size in asked.items():
@@ -69,10 +70,10 @@ def l2_read_bytes(
         if read.shared and ctas > 1:
             crossing = partitions - 1.0
             march = March(
-                ctas=ctas,
-                passes=max(1.0, size / (launch.grid.ctas * read.bytes)),
+                ctas=neighbours,
+                passes=max(1.0, size / (launch.grid.tiles * read.bytes)),
                 hidden=read.early,
-                waves=max(1.0, launch.grid.ctas / wave),
+                waves=max(1.0, launch.grid.tiles / wave),
                 unequal=len(sizes) > 1,
                 residents=residents,
             )

@@ -20,7 +20,9 @@ from simgpu.program.interleave import (
     interleave,
 )
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Wait
+from simgpu.program.storage import Storage
 from simgpu.program.tile import View
+from simgpu.program.worklist import executions
 from simgpu.read.reference import tensor_shape
 from simgpu.tensor import Tile, numpy_dtype
 
@@ -44,8 +46,9 @@ OrderName = Literal["program", "random", "adversarial"]
 class Seen(NamedTuple):
     """An operation just executed, with its loop variables, and what storage holds now.
 
-    ``buffers`` are the CTA's, by name and stage, (batch, heads, rows, cols); ``memory`` the global
-    tensors by name. Both are the live arrays: copy what is to be kept.
+    ``at`` is where the CTA's tile lies in the grid, its first if it is persistent. ``buffers`` are
+    the CTA's, by name and stage, (batch, heads, rows, cols); ``memory`` the global tensors by name.
+    Both are the live arrays: copy what is to be kept.
     """
 
     launch: str
@@ -66,19 +69,19 @@ def run_numeric(
 ) -> dict[str, Array]:
     """Execute every launch and return its output and scratch tensors by name.
 
+    Of a persistent launch one CTA takes all tiles of a head.
     ``inputs`` holds Q, K, V as (batch, heads, seq, head_dim). ``watch`` is called after each
     operation. Raises VerifyError on a deadlock.
     """
     memory = {name: np.array(array) for name, array in inputs.items()}
     for number, launch in enumerate(recording.launches):
-        for cta_class in launch.classes:
-            for point in cta_class.points:
-                chosen = _order(order, f"{seed} {number} {point}")
-                cta = _NumericCta(recording.problem, launch, cta_class.program, memory)
-                for action in cta.run(dict(point), chosen):
-                    if watch is not None:
-                        seen = action.op, action.env, cta.buffers, memory
-                        watch(Seen(launch.name, dict(point), *seen))
+        for program, at in executions(launch):
+            chosen = _order(order, f"{seed} {number} {tuple(at.items())}")
+            cta = _NumericCta(recording.problem, launch, program, memory)
+            for action in cta.run(dict(at), chosen):
+                if watch is not None:
+                    seen = action.op, action.env, cta.buffers, memory
+                    watch(Seen(launch.name, dict(at), *seen))
     return {n: a for n, a in memory.items() if n not in inputs}
 
 
@@ -109,6 +112,7 @@ class _NumericCta:
             for slot in range(b.stages)
         }
         self._released = {ring.empty.name: ring for ring in program.rings}
+        self._storage = Storage(program.buffers)
         for role in program.roles:
             self._allocate(role.body)
 
@@ -195,6 +199,8 @@ class _NumericCta:
         if isinstance(operand, View):
             view = self._view(operand, env)
             view[...] = value.astype(view.dtype)
+            for beside in self._storage.beside(operand.buffer.name, operand.slot(env)):
+                self.buffers[beside][...] = np.nan
             return
         rows, cols = operand.valid(env)
         region, heads = self._region(operand, env), self._heads(operand.tensor)

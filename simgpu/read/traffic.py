@@ -96,7 +96,7 @@ def traffic(
     misses = MissRates(
         rates[READ],
         rates[WRITTEN],
-        min(1.0, wave / launch.grid.ctas),
+        min(1.0, wave / launch.grid.tiles),
         float(slots * _spilled(launch) > l1_bytes),
     )
     served = _served(launch, problem, machine, misses)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simgpu.report.remedies import Remedies
-from simgpu.report.sections import ctas, waves
+from simgpu.report.sections import tiles, waves
 from simgpu.report.words import COMPUTE, MEMORY, STALLS, UNITS, percent, sentence, whole
 from simgpu.result.run import BUSY, NEAR
 
@@ -84,9 +84,11 @@ class Advice:
 
     def launch(self) -> str:
         """How the grid fills the device."""
-        number = ctas(self._record)
+        number = tiles(self._record)
         if self._sms is None:
             return self._say(f"{whole(number)} CTAs")
+        if self._record["persistent"]:
+            return self._say(self._persistent(number, self._record["ctas"]))
         slots = self._record["occupancy"]["ctas_per_sm"] * self._sms
         filled = waves(self._record, self._sms)
         if number < self._sms:
@@ -102,6 +104,20 @@ class Advice:
                 f"; the last wave has {whole(rest)}: tiles that divide the work more evenly help"
             )
         return self._say(text)
+
+    def _persistent(self, number: int, launched: int) -> str:
+        """How the tiles of persistent CTAs divide among them."""
+        text = f"{whole(launched)} persistent CTAs take {whole(number)} tiles"
+        if launched == number:
+            return f"{text}: {self._remedies.stall('idle')}"
+        each = number / launched
+        if self._record["persistent"] == "dynamic":
+            return f"{text} off a counter, {each:.2f} each on average"
+        rest = number % launched
+        text += f", {each:.2f} each on average"
+        if rest and each < 4:
+            return f"{text}; {whole(rest)} of them one more: tiles that divide evenly help"
+        return text
 
     def _busiest(self, units: tuple[str, ...], what: str) -> str:
         unit = self._remedies.busiest(units)

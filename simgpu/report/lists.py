@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.errors import ScheduleError
 from simgpu.program.listing import listing
 from simgpu.report.tables import table, wrap
-from simgpu.report.words import whole
+from simgpu.report.words import TAKEN, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,7 +111,8 @@ def schedules_data(found: Mapping[str, type[Any]]) -> list[dict[str, Any]]:
 def program_of_cta(recording: Recording, number: int) -> str:
     """Return the listing of CTA ``number``, in launch order, of each launch that has so many.
 
-    Raises ScheduleError when none has.
+    Of a persistent launch it is that of tile ``number``, as its CTA's first tile. Raises
+    ScheduleError when none has.
     """
     parts = []
     for launch in recording.launches:
@@ -119,9 +120,12 @@ def program_of_cta(recording: Recording, number: int) -> str:
         if at is not None and number >= 0:
             program = launch.classes[launch.class_of(at)].program
             where = ", ".join(f"{axis} {i}" for axis, i in at.items())
-            parts.append(f"{launch.name}: CTA {number} ({where})\n{listing(program)}")
+            what = f"{'tile' if launch.grid.persistent else 'CTA'} {number} ({where})"
+            taken = launch.grid.persistent and TAKEN[launch.grid.persistent]
+            how = f"; persistent CTAs take the {taken}" if taken else ""
+            parts.append(f"{launch.name}: {what}{how}\n{listing(program)}")
     if not parts:
-        most = max(launch.grid.ctas for launch in recording.launches) - 1
+        most = max(launch.grid.tiles for launch in recording.launches) - 1
         raise ScheduleError(f"there is no CTA {number}: they are numbered from 0 to {most}")
     return "\n\n".join(parts)
 

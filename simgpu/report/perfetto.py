@@ -104,7 +104,10 @@ class _Predicted:
 
     def _stay(self, track: int, stay: Stay) -> None:
         where = ", ".join(f"{axis} {at}" for axis, at in stay.at.items())
-        self._slice(track, f"CTA {stay.cta}: {where}", stay.start, stay.end, "cta", dict(stay.at))
+        if len(stay.tiles) > 1:
+            where += f", the first of {len(stay.tiles)} tiles"
+        args = {**stay.at, "tiles": len(stay.tiles)}
+        self._slice(track, f"CTA {stay.cta}: {where}", stay.start, stay.end, "cta", args)
 
     def _slice(
         self,

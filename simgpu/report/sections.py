@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simgpu.report.words import COMPUTE, LIMITS, MEMORY, STALLS, amount, percent, whole
+from simgpu.report.words import COMPUTE, LIMITS, MEMORY, STALLS, TAKEN, amount, percent, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,9 @@ def launch_statistics(sms: int | None) -> list[Row]:
             "",
             lambda r: " × ".join(map(str, r.get("grid", {}).values())),
         ),
-        Row("Grid Size", "block", lambda r: whole(ctas(r)) if "grid" in r else ""),
+        Row("Grid Size", "block", lambda r: whole(r["ctas"]) if "ctas" in r else ""),
+        Row("Tiles", "tile", lambda r: whole(tiles(r)) if "grid" in r else ""),
+        Row("Tiles Taken", "", _taken),
         Row("Block Size", "warp", lambda r: str(r.get("warps", ""))),
         Row("Registers Per Thread", "register", _registers),
         Row("Spilled Per Thread", "register", lambda r: str(r.get("spills", ""))),
@@ -118,8 +120,8 @@ def launch_statistics(sms: int | None) -> list[Row]:
     ]
 
 
-def ctas(record: Record) -> int:
-    """Return the CTAs of a launch."""
+def tiles(record: Record) -> int:
+    """Return the tiles of a launch: as many CTAs, unless they are persistent."""
     total = 1
     for size in record["grid"].values():
         total *= size
@@ -127,8 +129,8 @@ def ctas(record: Record) -> int:
 
 
 def waves(record: Record, sms: int) -> float:
-    """Return how often a launch's CTAs fill all slots of the device."""
-    return ctas(record) / (int(record["occupancy"]["ctas_per_sm"]) * sms)
+    """Return how often a launch's tiles fill all slots of the device."""
+    return tiles(record) / (int(record["occupancy"]["ctas_per_sm"]) * sms)
 
 
 def _tflops(r: Record) -> str:
@@ -174,6 +176,10 @@ def _occupied(name: str, digits: int = 0) -> Callable[[Record], str]:
 
 def _bar(share: float) -> str:
     return f"{'▪' * round(share * 10)} {percent(share):>5}".strip()
+
+
+def _taken(r: Record) -> str:
+    return TAKEN[r["persistent"]] if "persistent" in r else ""
 
 
 def _registers(r: Record) -> str:

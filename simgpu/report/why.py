@@ -132,10 +132,7 @@ class _Pair:
     def _grid(self) -> str:
         """A grid that leaves SMs or slots empty."""
         launch = self._runs[0].longest
-        ctas = 1
-        for size in launch.grid.values():
-            ctas *= size
-        slots = launch.occupancy.ctas_per_sm * self._slow.profile.device.sm_count
+        ctas, slots = launch.ctas, launch.occupancy.ctas_per_sm * self._slow.profile.device.sm_count
         return f"its {ctas:,} CTAs do not fill the GPU's {slots:,} slots" if ctas < slots else ""
 
     def _bytes(self) -> str:

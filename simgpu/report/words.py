@@ -26,6 +26,9 @@ STALLS = {
     "dispatch": "starting CTAs",
 }
 
+#: How CTAs come by tiles, by `Grid.persistent`.
+TAKEN = {None: "one each", "static": "every n-th tile", "dynamic": "next tile off a counter"}
+
 LIMITS = {
     "registers": "registers",
     "shared": "shared memory",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simgpu.hardware.occupancy import Occupancy
     from simgpu.problem import Attention
     from simgpu.program.mix import Mix
+    from simgpu.program.program import Persistence
 
 SCHEMA = "simgpu.run/1"
 
@@ -26,12 +27,15 @@ STALLS = ("wait_copy", "wait_mma", "wait_barrier", "contended", "idle", "dispatc
 class LaunchResult:
     """One kernel: predicted cycles, bounds, counts over the grid, occupancy, and stalls.
 
-    ``resident`` is the number of CTAs on the device from each moment (cycles) on; the exact mode
-    does not tell it.
+    ``grid`` is that of its tiles; ``ctas`` how many CTAs are launched for them, fewer where they
+    are ``persistent`` and take tile after tile. ``resident`` is the number of CTAs on the device
+    from each moment (cycles) on; the exact mode does not tell it.
     """
 
     name: str
     grid: dict[str, int]
+    ctas: int
+    persistent: Persistence | None
     cycles: float
     bounds: dict[str, float]
     work: Work
@@ -175,6 +179,8 @@ class Run:
         return {
             "name": launch.name,
             "grid": dict(launch.grid),
+            "ctas": launch.ctas,
+            "persistent": launch.persistent,
             "predicted": self._predicted(launch.cycles, launch.limiter),
             "bounds": {"cycles": bounds, "greatest": max(bounds, key=lambda k: bounds[k])},
             "counts": launch.counts(),

@@ -9,6 +9,7 @@ from simgpu.cost.work import Work, work
 from simgpu.hardware.machine import MUFU, TENSOR
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
 from simgpu.program.program import walk
+from simgpu.program.worklist import uses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,7 @@ class JobBook:
         self._machine, self._dtype, self._misses = machine, dtype, misses
         self._known: dict[object, tuple[Jobs, Work]] = {}
         self._turns: dict[int, float] = {}
+        self._uses: dict[int, dict[str, int]] = {}
         self._origins: dict[int, tuple[Op, Role]] = {}
 
     def look_up(
@@ -51,6 +53,12 @@ class JobBook:
     def origin(self, job: Job) -> tuple[Op, Role]:
         """Return an operation that makes this job of the book, and its role."""
         return self._origins[id(job)]
+
+    def uses(self, program: TileProgram) -> dict[str, int]:
+        """Return how many uses of each barrier a tile of this program makes."""
+        if id(program) not in self._uses:
+            self._uses[id(program)] = uses(program)
+        return self._uses[id(program)]
 
     def turn_cycles(self, program: TileProgram, coordinates: dict[str, int]) -> float:
         """Return the cycles that one CTA's first MMA and exponentials keep their units busy."""

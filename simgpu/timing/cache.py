@@ -217,7 +217,7 @@ def _steps(
 
 
 def _waves(launch: Launch, wave: int) -> Iterator[dict[tuple[int, int], tuple[Member, ...]]]:
-    """Yield the CTAs of each wave by (head, batch)."""
+    """Yield the CTAs of each wave, or the tiles that persistent ones have, by (head, batch)."""
     numbers = launch.class_numbers()
     axes = list(launch.grid.work_axes)
     points = launch.grid.coordinates()

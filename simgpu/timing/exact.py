@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import simpy
 
+from simgpu.program.worklist import WorkTile
 from simgpu.timing.barrier import check_finished
 from simgpu.timing.book import JobBook
 from simgpu.timing.sm import Sm
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from simgpu.cost.job import MissRates
     from simgpu.cost.work import Work
     from simgpu.hardware.machine import Machine
-    from simgpu.program.program import CtaClass, Launch
+    from simgpu.program.program import Launch
     from simgpu.timing.watch import Watch
 
 
@@ -29,9 +30,21 @@ class Watched:
     waves: int | None = None
 
 
+class _Cta(NamedTuple):
+    """A CTA to be started, and where it finds its tiles: the last one is the next."""
+
+    tiles: list[WorkTile]
+
+    def next(self) -> WorkTile | None:
+        """Return the next tile; None when there is none left."""
+        return self.tiles.pop() if self.tiles else None
+
+
 class Device:
     """All SMs; CTAs go in launch order to the first SM with a free slot, breadth first.
 
+    Persistent ones keep their slots, and take the next tile when the first of their roles has done
+    its part of the last: one of their own, or one that all SMs share.
     ``watched`` is for one SM: of others that do the same in step only one is simulated, and none
     that cannot change what the SM does. With ``cut`` the grid was not dispatched to its end.
     """
@@ -49,19 +62,18 @@ class Device:
         self.env = simpy.Environment()
         self._hbm_used = hbm_used
         self._machine, self._slots = machine, slots
-        ctas, busy = launch.grid.ctas, min(launch.grid.ctas, machine.sms)
+        tiles, busy = launch.grid.tiles, min(launch.grid.tiles, machine.sms)
         if watched and watched.waves is not None:
-            ctas = min(ctas, watched.waves * slots * busy)
-        self.cut = ctas < launch.grid.ctas
-        queue = _in_launch_order(launch, ctas)
+            tiles = min(tiles, watched.waves * slots * busy)
+        self.cut = tiles < launch.grid.tiles
+        queue = _in_launch_order(launch, tiles)
         sms = {sm: 1 for sm in range(busy)}
         if watched and (len(launch.classes) == 1 or (self.cut and watched.waves == 1)):
-            sms = _apart(watched.sm, ctas, busy)
-            self._queues = [queue[sm::busy] for sm in sms]
+            sms = _apart(watched.sm, tiles, busy)
+            parts = [(queue[sm::busy], slots) for sm in sms]
+            self._queues = [_ctas(launch, part, fit) for part, fit in parts]
         else:
-            self._queues = [queue] * busy
-        for waiting in {id(q): q for q in self._queues}.values():
-            waiting.reverse()
+            self._queues = [_ctas(launch, queue, slots * busy)] * busy
         self._alike = list(sms.values())
         self.book = JobBook(machine, dtype, misses)
         capacity = machine.shared_by(busy, hbm_used)
@@ -82,10 +94,11 @@ class Device:
         check_finished(sum(self._resident) + sum(waiting.values()))
 
     def _start(self, sm: int) -> None:
-        cta_class, at = self._queues[sm].pop()
+        cta = self._queues[sm].pop()
+        first = cta.tiles.pop()
         self._resident[sm] += 1
         started = self.env.now
-        self.sms[sm].start(cta_class.program, at, lambda: self._end(sm, started))
+        self.sms[sm].start(first, lambda: self._end(sm, started), cta.next)
 
     def _end(self, sm: int, started: float) -> None:
         self.end = self.env.now
@@ -114,21 +127,30 @@ class Device:
         return first
 
 
-def _in_launch_order(launch: Launch, ctas: int) -> list[tuple[CtaClass, dict[str, int]]]:
-    numbers = launch.class_numbers()
-    axes = list(launch.grid.work_axes)
+def _in_launch_order(launch: Launch, tiles: int) -> list[WorkTile]:
     return [
-        (launch.classes[numbers[tuple((n, at[n]) for n in axes)]], at)
-        for at in islice(launch.grid.coordinates(), ctas)
+        WorkTile(launch.classes[number].program, at)
+        for number, at in islice(
+            zip(launch.in_order(), launch.grid.coordinates(), strict=True), tiles
+        )
     ]
 
 
-def _apart(sm: int, ctas: int, busy: int) -> dict[int, int]:
-    """Return the SMs to simulate, and for how many each stands, when all CTAs are alike.
+def _ctas(launch: Launch, tiles: list[WorkTile], slots: int) -> list[_Cta]:
+    """Return the CTAs that are launched where ``slots`` fit at once, the last one first."""
+    number = min(len(tiles), slots) if launch.grid.persistent else len(tiles)
+    if launch.grid.persistent == "dynamic":
+        shared = tiles[::-1]
+        return [_Cta(shared) for _ in range(number)]
+    return [_Cta(tiles[i::number][::-1]) for i in reversed(range(number))]
 
-    All SMs run in step; the first of them get one CTA more when they cannot share evenly.
+
+def _apart(sm: int, tiles: int, busy: int) -> dict[int, int]:
+    """Return the SMs to simulate, and for how many each stands, when all tiles are alike.
+
+    All SMs run in step; the first of them get one tile more when they cannot share evenly.
     """
-    more = ctas % busy
+    more = tiles % busy
     sizes = {range(more): more, range(more, busy): busy - more}
     return {sm if sm in group else group[0]: size for group, size in sizes.items() if size}
 

@@ -43,7 +43,7 @@ def follow(
 
     Raises SimgpuError for an SM without work or a number of waves below 1.
     """
-    busy = min(launch.grid.ctas, machine.sms)
+    busy = min(launch.grid.tiles, machine.sms)
     if not 0 <= sm < busy:
         raise SimgpuError(f"sm is {sm}: {launch.name} runs on SMs 0 to {busy - 1}")
     if waves is not None and waves < 1:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from simgpu.program.program import op_count
 from simgpu.timing.device import Dispatcher, split_life
 from simgpu.timing.exact import simulate_exactly
+from simgpu.timing.found import Found
+from simgpu.timing.persistent import persistent
 from simgpu.timing.steady import Life, SmTimes
 
 if TYPE_CHECKING:
@@ -35,15 +37,6 @@ class LaunchTime:
     """
 
     cycles: float
-    residence: float
-    time: dict[str, float]
-    resident: tuple[tuple[float, int], ...] = ()
-
-
-class Found(NamedTuple):
-    """What is found of the CTAs alone: as `LaunchTime`, before the launch's own cycles."""
-
-    end: float
     residence: float
     time: dict[str, float]
     resident: tuple[tuple[float, int], ...] = ()
@@ -111,7 +104,9 @@ def _hbm_shared_with(busy: float) -> float:
 def _fast(
     launch: Launch, dtype: str, machine: Machine, slots: int, misses: MissRates, hbm_used: float
 ) -> Found:
-    ctas, sms = launch.grid.ctas, machine.sms
+    ctas, sms = launch.grid.tiles, machine.sms
+    if launch.grid.persistent and ctas > slots * sms:
+        return persistent(launch, dtype, machine, slots, misses, hbm_used)
     times = SmTimes(machine, dtype, misses, machine.shared_by(min(ctas, sms), hbm_used))
     most = min(slots, math.ceil(ctas / sms))
     together = times.lives(launch, most)
@@ -134,25 +129,25 @@ def _fast(
         split_life(a.cycles, b.cycles, slowdown[most]) for a, b in zip(alone, together, strict=True)
     ]
     end, residence, resident = _dispatch(launch, machine, slots, slowdown, loads, together)
-    time = Life(0.0, {}).plus(_mean(launch, together), launch.grid.ctas).time
+    time = Life(0.0, {}).plus(_mean(launch, together), ctas).time
     return Found(end, residence, time, resident)
 
 
 def _mean(launch: Launch, lives: Sequence[Life]) -> Life:
     total = Life(0.0, {})
     for life, weight in zip(lives, launch.weights(), strict=True):
-        total = total.plus(life, weight / launch.grid.ctas)
+        total = total.plus(life, weight / launch.grid.tiles)
     return total
 
 
 def _in_waves(launch: Launch, wave: int, lives: Sequence[Life], last: Sequence[Life]) -> Found:
     """CTAs that do equal work, but for clipped tiles, end in step; the last wave may be short."""
-    before = math.ceil(launch.grid.ctas / wave) - 1
+    before = math.ceil(launch.grid.tiles / wave) - 1
+    rest = launch.grid.tiles - before * wave
     life, final = _mean(launch, lives), _mean(launch, last)
-    served = Life(0.0, {}).plus(life, before * wave).plus(final, launch.grid.ctas - before * wave)
+    served = Life(0.0, {}).plus(life, before * wave).plus(final, rest)
     end = before * life.cycles + max(x.cycles for x in last)
     steps = [(number * life.cycles, wave) for number in range(before)]
-    rest = launch.grid.ctas - before * wave
     resident = (*steps, (before * life.cycles, rest), (end, 0))
     return Found(end, served.cycles, served.time, resident)
 
@@ -178,21 +173,16 @@ def _dispatch(
     together: Sequence[Life],
 ) -> tuple[float, float, tuple[tuple[float, int], ...]]:
     """Dispatch in launch order; a long grid's middle is as its full SMs are."""
-    numbers = launch.class_numbers()
-    axes = list(launch.grid.work_axes)
+    order = launch.in_order()
     heads = launch.grid["head"] * launch.grid["batch"]
-    per_head = launch.grid.ctas // heads
-    order = []
-    for number, at in enumerate(launch.grid.coordinates()):
-        if number == per_head:
-            break
-        order.append(numbers[tuple((name, at[name]) for name in axes)])
-    followed = min(heads, math.ceil(WAVES * machine.sms * slots / per_head))
-    queue = [loads[c] for c in order] * followed
+    section = len(order) // heads * (launch.grid.section or 1)
+    followed = math.ceil(WAVES * machine.sms * slots / section)
+    passed = max(0, len(order) // section - followed) * section
+    queue = [loads[c] for c in order[passed:]]
     steps: list[tuple[float, int]] = []
     device = Dispatcher(machine.sms, slots, slowdown)
     end, residence = device.makespan(queue, lambda now, ctas: steps.append((now, ctas)))
-    skipped = (heads - followed) * sum(together[c].cycles for c in order)
+    skipped = sum(together[c].cycles for c in order[:passed])
     later = skipped / (machine.sms * slots)
     # slots stay full until the queue is empty, so what was skipped lies before the second step
     resident = (*steps[:1], *((now + later, ctas) for now, ctas in steps[1:]))

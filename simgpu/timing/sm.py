@@ -6,22 +6,27 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import simpy
 
-from simgpu.cost.work import Work
 from simgpu.index import Index
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
+from simgpu.program.worklist import shifted
 from simgpu.tensor import Tile
 from simgpu.timing.barrier import BarrierSlots, stall_reasons
+from simgpu.timing.ledger import Ledger
 from simgpu.timing.share import FairShare
+from simgpu.timing.taken import TakenTiles, use_of
 from simgpu.timing.watch import By, Flight, Flow, Instant, Span, Stay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from simgpu.cost.job import Job
+    from simgpu.cost.work import Work
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Op, Step
-    from simgpu.program.program import Role, TileProgram
+    from simgpu.program.program import Role
+    from simgpu.program.worklist import WorkTile
     from simgpu.timing.book import JobBook
+    from simgpu.timing.taken import Following
     from simgpu.timing.watch import Watch
 
     Process = Generator[simpy.Event, object, None]
@@ -37,31 +42,6 @@ class _Behind(NamedTuple):
     asked: Work
     number: int
     issued: float
-
-
-class Ledger:
-    """What an SM served, and how its roles spent their time (role-cycles by reason)."""
-
-    def __init__(self) -> None:
-        self.time: dict[str, float] = {}
-        self._served: dict[int, tuple[Work, int]] = {}
-
-    def spend(self, reason: str, cycles: float) -> None:
-        """Add role-cycles to a reason."""
-        self.time[reason] = self.time.get(reason, 0.0) + cycles
-
-    def credit(self, asked: Work) -> None:
-        """Count an operation's whole demand, now that it is served."""
-        known = self._served.get(id(asked))
-        self._served[id(asked)] = (asked, known[1] + 1 if known else 1)
-
-    @property
-    def work(self) -> Work:
-        """Everything served."""
-        total = Work()
-        for asked, times in self._served.values():
-            total = total.plus(asked, times)
-        return total
 
 
 class Sm:
@@ -98,12 +78,15 @@ class Sm:
 
     def start(
         self,
-        program: TileProgram,
-        coordinates: dict[str, int],
+        first: WorkTile,
         done: Callable[[], None],
+        following: Following = lambda: None,
     ) -> None:
-        """Start a CTA; ``done`` is called when its last role ends."""
-        _Cta(self, self._costs, program, coordinates, self._numbers, done).start()
+        """Start a CTA on a tile; ``done`` is called when its last role ends.
+
+        ``following`` gives a persistent CTA its next tile, when the first of its roles asks for it.
+        """
+        _Cta(self, self._costs, first, self._numbers, done, following).start()
         self._numbers += 1
 
     def start_cycles(self) -> float:
@@ -118,68 +101,84 @@ class _Cta:
         self,
         sm: Sm,
         costs: JobBook,
-        program: TileProgram,
-        coordinates: dict[str, int],
+        first: WorkTile,
         number: int,
         done: Callable[[], None],
+        following: Following,
     ) -> None:
-        self._sm, self._costs, self._program = sm, costs, program
-        self._coordinates, self._number, self._done = coordinates, number, done
+        self._sm, self._costs, self._number, self._done = sm, costs, number, done
+        self._tiles = TakenTiles(first, following, costs)
         self._barriers = BarrierSlots(sm.env)
-        self._left = len(program.roles)
+        self._left = len(first.program.roles)
         self._last_mma: dict[str, simpy.Event | None] = {}
-        self._reasons = stall_reasons(program)
+        self._reasons = stall_reasons(first.program)
         self._took_turn: set[str] = set()
         self._born = sm.env.now
 
     def start(self) -> None:
-        for role in self._program.roles:
-            self._sm.env.process(self._live(role))
+        for number in range(self._left):
+            self._sm.env.process(self._live(number))
 
-    def _live(self, role: Role) -> Process:
-        env = self._sm.env
+    def _live(self, number: int) -> Process:
+        env, role = self._sm.env, self._tiles.first.program.roles[number]
         born = env.now
         yield env.timeout(self._sm.start_cycles())
         self._span(role, born, None, "dispatch")
-        yield from self._steps(role.body, role, dict(self._coordinates))
+        for (program, at), shift in self._tiles:
+            role = program.roles[number]
+            yield from self._steps(role.body, role, dict(at), shift)
         self._left -= 1
         if not self._left:
             if self._sm.watch is not None:
-                stay = Stay(self._number, self._coordinates, self._born, env.now)
+                tiles = tuple(dict(tile.at) for tile, _ in self._tiles)
+                stay = Stay(self._number, tiles[0], self._born, env.now, tiles=tiles)
                 self._sm.watch.stays.append(stay)
             self._done()
 
     def _steps(
-        self, steps: tuple[Step, ...], role: Role, variables: dict[str, int], stretch: float = 1.0
+        self,
+        steps: tuple[Step, ...],
+        role: Role,
+        variables: dict[str, int],
+        shift: Mapping[str, int],
+        stretch: float = 1.0,
     ) -> Process:
         for step in steps:
             if isinstance(step, Repeat):
                 for i in range(step.trips):
                     variables[step.var] = i
-                    yield from self._steps(step.body, role, variables, stretch * step.stretch)
+                    by = stretch * step.stretch
+                    yield from self._steps(step.body, role, variables, shift, by)
             else:
-                yield from self._execute(step, role, variables, stretch)
+                yield from self._execute(step, role, variables, shift, stretch)
 
-    def _execute(self, op: Op, role: Role, variables: dict[str, int], stretch: float) -> Process:
+    def _execute(
+        self,
+        op: Op,
+        role: Role,
+        variables: dict[str, int],
+        shift: Mapping[str, int],
+        stretch: float,
+    ) -> Process:
         known, asked = self._costs.look_up(op, role, variables, stretch)
         if self._sm.watch is not None:
-            op = op.bind({name: Index(value) for name, value in variables.items()})
+            op = shifted(op.bind({n: Index(value) for n, value in variables.items()}), shift)
+            variables, shift = {}, {}
         if isinstance(op, Mma) and self._sm.limited and role.name not in self._took_turn:
             yield from self._take_turn(role)
         match op:
             case Wait(signal, lag):
-                yield from self._wait(op, role, signal.use.at(variables), lag)
+                yield from self._wait(op, role, use_of(signal, variables, shift), lag)
                 yield from self._hold(known.held, op, role)
                 if not known.held:
                     self._instant(op, role)
             case Arrive(signal):
                 yield from self._hold(known.held, op, role)
                 self._instant(op, role)
-                self._barriers.arrive(
-                    signal.barrier, signal.use.at(variables), By(role.name, op.signal)
-                )
+                use = use_of(signal, variables, shift)
+                self._barriers.arrive(signal.barrier, use, By(role.name, op.signal))
             case Copy(signal=signal):
-                use = signal.use.at(variables) if signal else 0
+                use = use_of(signal, variables, shift) if signal else 0
                 if known.behind is not None:
                     behind = self._behind(known.behind, op, role, use, asked)
                     loads = isinstance(op.src, Tile)
@@ -189,7 +188,7 @@ class _Cta:
                     return
             case Mma(signal=signal):
                 yield from self._hold(known.held, op, role)
-                use = signal.use.at(variables) if signal else 0
+                use = use_of(signal, variables, shift) if signal else 0
                 if known.behind is not None:
                     behind = self._behind(known.behind, op, role, use, asked)
                     process = self._serve(behind, self._last_mma.get(role.name))
@@ -214,7 +213,8 @@ class _Cta:
         self._took_turn.add(role.name)
         env, sm = self._sm.env, self._sm
         begin = max(env.now, sm.next_turn)
-        sm.next_turn = begin + self._costs.turn_cycles(self._program, self._coordinates)
+        program, at = self._tiles.first
+        sm.next_turn = begin + self._costs.turn_cycles(program, dict(at))
         if begin > env.now:
             since = env.now
             yield env.timeout(begin - env.now)

@@ -77,13 +77,17 @@ class Flow(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """A CTA on the SM: its number there, its coordinates, its slot, and its life in cycles."""
+    """A CTA on the SM: its number there, where its first tile lies, its life in cycles, its slot.
+
+    ``tiles`` is where each of its tiles lies: one, unless it is persistent.
+    """
 
     cta: int
     at: dict[str, int]
     start: float
     end: float
     slot: int = 0
+    tiles: tuple[dict[str, int], ...] = ()
 
 
 class By(NamedTuple):

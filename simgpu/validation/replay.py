@@ -42,15 +42,23 @@ SECTOR_BYTES = 32
 
 #: Kernels of ours.
 OURS = ("fa2", "fa1", "fa3", "standard")
+#: Committed sets of a GPU, beside the first sweep over tiles.
+SETS = ("runs.jsonl", "fa3_runs.jsonl", "unseen_runs.jsonl", "fa3_persistent_runs.jsonl")
 
 #: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.
 LOOP = ("time_us", "loop_cycles", "clock_mhz")
 
 #: What a measured kernel does that its parameters do not say: our FA1 in Triton splits rows over
-#: its warps, and begins in registers; our FA3 in Gluon has two consumers and P in registers.
+#: its warps, and begins in registers; our FA3 in Gluon has two consumers, P in registers and, when
+#: it is persistent, a buffer of its own for O.
 AS_MEASURED: dict[str, dict[str, Any]] = {
     "fa1": {"warp_partition": "split-q", "initial": "registers"},
-    "fa3": {"block_m": 128, "p_in": "registers", "padding": "power_of_two"},
+    "fa3": {"block_m": 128, "p_in": "registers", "padding": "power_of_two", "o_in": "own"},
+}
+#: Records of our FA3 that do not say whether it was persistent are of the kernel before it could
+#: be: a program a tile, and causal tiles longest first in each head by itself.
+ONCE: dict[str, dict[str, Any]] = {
+    "fa3": {"persistent": False, "order": "longest_first_by_head"},
 }
 
 
@@ -113,7 +121,7 @@ def committed(gpu: str = "h200_sxm") -> list[Measured]:
         known = ", ".join(sorted(folder.name for folder in sets.iterdir()))
         raise MeasureError(f"no committed measurements of {gpu}, only of {known}: give --measured")
     found = list(_tile_sweep(sets / gpu / "triton_fa2_counters.json", gpu))
-    for name in ("runs.jsonl", "fa3_runs.jsonl", "unseen_runs.jsonl"):
+    for name in SETS:
         found += from_records(sets / gpu / name, gpu)
     return [*found, *_fa2_cuda(sets / gpu / "fa2_cuda_counters.json", gpu)]
 
@@ -161,7 +169,8 @@ def _from_record(
     )
     if k.name in PUBLIC:
         return _public(k.name, problem, counters, gpu, origin)
-    params = {**k.params, **AS_MEASURED.get(k.name, {})}
+    once = {} if "persistent" in k.params else ONCE.get(k.name, {})
+    params = {**once, **k.params, **AS_MEASURED.get(k.name, {})}
     return Measured(
         origin,
         gpu,

@@ -12,6 +12,7 @@ from simgpu.algorithms.fa3 import FlashAttention3
 from simgpu.algorithms.standard import StandardAttention
 from simgpu.problem import Attention
 from simgpu.program.verify import verify
+from simgpu.program.worklist import examples
 
 if TYPE_CHECKING:
     from simgpu.program.program import Recording
@@ -82,7 +83,9 @@ def fa3(draw: st.DrawFn) -> FlashAttention3:
         pingpong=draw(st.booleans()),
         overlap=draw(st.booleans()),
         p_in=draw(st.sampled_from(["registers", "smem"])),
-        order=draw(st.sampled_from(["longest_first", "first_to_last"])),
+        order=draw(st.sampled_from(["longest_first", "longest_first_by_head", "first_to_last"])),
+        persistent=draw(st.booleans()),
+        o_in=draw(st.sampled_from(["v", "own"])),
         padding=draw(st.sampled_from(["multiple_of_16", "power_of_two"])),
     )
 
@@ -117,17 +120,19 @@ SMALL: dict[str, Any] = {
     "fa2_cuda": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1, order="cuda"),
     "fa2_qk_ahead": FlashAttention2(block_m=32, block_n=16, warps=2, order="qk_ahead"),
     "fa2_one_stage": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1),
-    "fa3": FlashAttention3(block_m=128, block_n=32),
-    "fa3_in_order": FlashAttention3(block_m=128, block_n=32, overlap=False),
-    "fa3_no_turns": FlashAttention3(block_m=128, block_n=32, pingpong=False),
-    "fa3_no_producer": FlashAttention3(block_m=128, block_n=32, specialized=False),
-    "fa3_three": FlashAttention3(block_m=192, block_n=32, p_in="smem"),
+    "fa3": FlashAttention3(block_m=128, block_n=64),
+    "fa3_own_o": FlashAttention3(block_m=128, block_n=64, o_in="own"),
+    "fa3_one_tile": FlashAttention3(block_m=128, block_n=32, persistent=False),
+    "fa3_in_order": FlashAttention3(block_m=128, block_n=64, overlap=False),
+    "fa3_no_turns": FlashAttention3(block_m=128, block_n=64, pingpong=False),
+    "fa3_no_producer": FlashAttention3(block_m=128, block_n=64, specialized=False),
+    "fa3_three": FlashAttention3(block_m=192, block_n=96, p_in="smem"),
     "standard": StandardAttention(block_m=32, block_n=16, warps=2),
 }
 
 
 def verify_all(recording: Recording) -> None:
-    """Verify one CTA of each class of each launch."""
+    """Verify one CTA of each class of each launch, or one that takes a tile of each."""
     for launch in recording.launches:
-        for cta_class in launch.classes:
-            verify(cta_class.program, cta_class.env)
+        for program, at in examples(launch):
+            verify(program, dict(at))

@@ -74,7 +74,7 @@ def drawn() -> Iterator[Situation]:
         (launch,) = record(schedule, problem).launches
         ops = (sum(op_count(r.body) for r in c.program.roles) for c in launch.classes)
         total = sum(n * w for n, w in zip(ops, launch.weights(), strict=True))
-        if 10 <= launch.grid.ctas <= CTAS and total <= OPS:
+        if 10 <= launch.grid.tiles <= CTAS and total <= OPS:
             gpu = pick.choice(["a100", "h100", "h200", "b200"])
             yield Situation(schedule, problem, gpu, pick.choice([1, 2, 3, 4]))
 
@@ -102,6 +102,30 @@ LARGER = {
         FlashAttention2(stages=3),
         Attention(batch=4, heads_q=30, seq_q=800, head_dim=128, causal=True),
         "a100",
+        1,
+    ),
+    "fa3_static": Situation(
+        FlashAttention3(),
+        Attention(batch=2, heads_q=16, seq_q=1500, head_dim=128),
+        "h100",
+        1,
+    ),
+    "fa3_dynamic": Situation(
+        FlashAttention3(),
+        Attention(batch=2, heads_q=16, seq_q=1500, head_dim=128, causal=True),
+        "h100",
+        1,
+    ),
+    "fa3_two_residents": Situation(
+        FlashAttention3(block_m=128, block_n=64),
+        Attention(batch=2, heads_q=16, seq_q=1100, head_dim=64),
+        "h100",
+        2,
+    ),
+    "fa3_a_tile_a_cta": Situation(
+        FlashAttention3(persistent=False),
+        Attention(batch=4, heads_q=16, seq_q=1100, head_dim=128, causal=True),
+        "h200",
         1,
     ),
     "fa3_causal": Situation(

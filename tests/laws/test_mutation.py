@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from simgpu.program.program import Recording
 
 PROBLEM = Attention(batch=1, heads_q=1, seq_q=32, seq_kv=90, head_dim=16, dtype="fp64", causal=True)
-#: FA3 has 64 rows for each consumer: one whole tile, with full blocks as well as masked ones.
-TALL = replace(PROBLEM, seq_q=128, seq_kv=230)
+#: FA3 has 64 rows for each consumer: three whole tiles, which one persistent CTA takes, with full
+#: blocks as well as masked ones. Without a mask all three lack the operation, else one of them.
+TALL = replace(PROBLEM, seq_q=384, seq_kv=300, causal=False)
 PROBLEMS = {name: TALL for name in SMALL if name.startswith("fa3")}
-PROBLEMS["fa3_three"] = replace(PROBLEM, seq_q=192, seq_kv=294)
+PROBLEMS["fa3"] = replace(PROBLEM, seq_q=384, seq_kv=486)
+PROBLEMS["fa3_one_tile"] = replace(PROBLEM, seq_q=128, seq_kv=230)
+PROBLEMS["fa3_three"] = replace(TALL, seq_q=576)
 TRIES = [
     ("program", 0),
     *(("random", s) for s in range(3)),
@@ -133,19 +136,27 @@ def fates(name: str) -> dict[str, set[str]]:
 # - without a producer consumer 0 has released by program order what it fills next, and consumer 1
 #   has before it gave the turn in which consumer 0 fills;
 # - with overlap a consumer releases K before the V of the block before, so the producer that has
-#   acquired that V's slot may have K's as well.
+#   acquired that V's slot may have K's as well;
+# - of three causal tiles of one CTA the first finds Q and V's ring free, and after the last nobody
+#   waits for releases; without a mask all three have one program, and one is always followed;
+# - which tile comes next is no data here, and its two barriers order nothing that others do not;
+# - in order, consumer 1's last turn comes after consumer 0's last product.
 PRODUCED = {"producer: wait k.empty", "producer: wait v.empty"}
-OVERLAPPED = {
-    "consumer0: arrive v.empty",
-    "consumer0: wait consumer0.sync",
-    "consumer1: arrive v.empty",
-    "consumer1: wait consumer1.sync",
+SYNC = {"consumer0: wait consumer0.sync", "consumer1: wait consumer1.sync"}
+RELEASED = {"consumer0: arrive v.empty", "consumer1: arrive v.empty"}
+TURNS = {"consumer0: wait turn0", "consumer1: wait k.full", "consumer1: wait v.full"}
+FIRST_TURN = {"consumer1: wait turn1"}
+LAST_TILE = {
+    "consumer0: arrive k.empty",
+    "consumer1: arrive k.empty",
+    "consumer1: arrive turn0",
 }
-TURNS = {
-    "consumer0: wait turn0",
-    "consumer1: wait turn1",
-    "consumer1: wait k.full",
-    "consumer1: wait v.full",
+HANDOVER = {
+    "producer: wait next.empty",
+    "producer: wait o.stored",
+    "producer: wait q.empty",
+    *(f"consumer{i}: arrive {x}" for i in (0, 1) for x in ("next.empty", "o.stored", "q.empty")),
+    *(f"consumer{i}: wait next.full" for i in (0, 1)),
 }
 REDUNDANT = {
     "fa1": {"all: wait all.sync", "all: wait q.empty"},
@@ -170,29 +181,24 @@ REDUNDANT = {
         "all: arrive v.empty",
     },
     "fa2_one_stage": {"all: wait all.sync"},
-    "fa3": {*PRODUCED, *OVERLAPPED, *TURNS},
+    "fa3": {*PRODUCED, *SYNC, *RELEASED, *TURNS, *FIRST_TURN, *LAST_TILE, *HANDOVER},
+    "fa3_one_tile": {*PRODUCED, *SYNC, *RELEASED, *TURNS, *FIRST_TURN},
+    "fa3_own_o": {*PRODUCED, *SYNC, *TURNS},
     "fa3_in_order": {
-        "consumer0: wait consumer0.sync",
         "consumer1: arrive turn0",
-        "consumer1: wait consumer1.sync",
+        "consumer1: wait v.read",
         *PRODUCED,
+        *SYNC,
         *TURNS,
     },
-    "fa3_no_turns": {*PRODUCED, *OVERLAPPED},
-    "fa3_no_producer": {
-        "consumer0: wait k.empty",
-        "consumer0: wait v.empty",
-        "consumer0: arrive k.empty",
-        *OVERLAPPED,
-        *TURNS,
-    },
+    "fa3_no_turns": {*PRODUCED, *SYNC},
+    "fa3_no_producer": {"consumer0: wait k.empty", "consumer0: wait v.empty", *SYNC, *TURNS},
     "fa3_three": {
-        "consumer2: arrive v.empty",
         "consumer2: wait k.full",
         "consumer2: wait v.full",
         "consumer2: wait consumer2.sync",
         *PRODUCED,
-        *OVERLAPPED,
+        *SYNC,
         *TURNS,
     },
     "standard": {

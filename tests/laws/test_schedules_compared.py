@@ -39,7 +39,7 @@ def made(schedule: Schedule, problem: Attention, gpu: str, slots: int = 1) -> Tr
 
 
 def ctas(schedule: Schedule, problem: Attention) -> int:
-    return record(schedule, problem).launches[0].grid.ctas
+    return record(schedule, problem).launches[0].grid.tiles
 
 
 @pytest.mark.parametrize("gpu", ["a100", "h200"])

@@ -22,6 +22,7 @@ from simgpu.program.mix import Mix
 from simgpu.program.ops import Repeat
 from simgpu.program.program import op_count
 from simgpu.program.record import record
+from simgpu.program.worklist import WorkTile
 from simgpu.read.count import count_launch
 from simgpu.read.tally import tally
 from simgpu.timing.book import JobBook
@@ -75,7 +76,7 @@ def full_life(launch: Launch, number: int, residents: int) -> float:
     sm = Sm(env, machine(), JobBook(machine(), "fp16", MISSES))
     ends: list[float] = []
     for _ in range(residents):
-        sm.start(cta_class.program, cta_class.env, lambda: ends.append(env.now))
+        sm.start(WorkTile(cta_class.program, cta_class.env), lambda: ends.append(env.now))
     env.run()
     assert len(ends) == residents
     return sum(ends) / residents

@@ -10,6 +10,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simgpu.program.worklist import WorkTile
 from simgpu.result.run import STALLS
 from simgpu.timing.book import JobBook
 from simgpu.timing.sm import Sm
@@ -51,7 +52,7 @@ class Watched:
             if self._left:
                 self._start()
 
-        self.sm.start(cta_class.program, cta_class.env, done)
+        self.sm.start(WorkTile(cta_class.program, cta_class.env), done)
 
 
 @pytest.mark.parametrize("name", schedules)

@@ -40,6 +40,7 @@ CASES = {
     "fa3 uneven": ("fa3", "h100", {**EQUAL, "heads_q": 2 * FEW + 1}, {}),
     "fa2 uneven": ("fa2", "h200", {**EQUAL, "heads_q": 7 * FEW - 1, "seq_q": 128}, {}),
     "fa3 alike": ("fa3", "h100", EQUAL, {}),
+    "fa3 a tile a CTA": ("fa3", "h100", EQUAL, {"persistent": False}),
     "fa2 alike": ("fa2", "a100", EQUAL, {}),
     "fa2 one stage": ("fa2", "h200", EQUAL, {"stages": 1}),
     "standard": ("standard", "h200", EQUAL, {}),
@@ -71,11 +72,12 @@ def test_time_and_utilisation_are_those_of_the_exact_run(case):
             assert seen == pytest.approx(used, rel=1e-9, abs=1e-12)
 
 
-def test_every_cta_of_the_grid_is_on_one_sm(case):
+def test_every_tile_of_the_grid_is_taken_by_one_cta(case):
     timelines, run = case
-    seen = sorted(tuple(s.at.values()) for timeline in timelines for s in timeline.stays)
+    stays = [stay for timeline in timelines for stay in timeline.stays]
     axes = [range(size) for size in run.launches[0].grid.values()]
-    assert seen == list(product(*axes))
+    assert sorted(tuple(at.values()) for stay in stays for at in stay.tiles) == list(product(*axes))
+    assert len(stays) == run.launches[0].ctas
 
 
 def test_residence_is_what_the_exact_run_says(case):
@@ -150,7 +152,8 @@ def test_spans_as_a_frame():
     assert frame["start"].is_monotonic_increasing
     loads = frame[(frame.kind == "flight") & (frame.name == "copy K")]
     assert set(loads.tile) == {"K[176:+176]", "K[0:+176]"}
-    assert loads.bytes.sum() == len(timeline.stays) * 256 * 128 * 2
+    (stay,) = timeline.stays
+    assert loads.bytes.sum() == len(stay.tiles) * 256 * 128 * 2
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,10 @@ def test_phases_that_count_as_done_are_waited_for_in_vain():
         for _ in w.repeat(2):
             w.wait(turn, ahead=1)
 
-    assert executed(one_role(body).roles[0].body) == ["wait  turn#-1", "wait  turn#0"]
+    assert executed(one_role(body).roles[0].body) == [
+        "wait  turn#0 - 1 phase",
+        "wait  turn#1 - 1 phase",
+    ]
 
 
 def test_a_role_that_never_synchronises_has_no_barrier_for_it():
@@ -146,7 +149,7 @@ def test_launch_order_is_fastest_axis_first():
         {"m": 0, "head": 1, "batch": 0},
         {"m": 1, "head": 1, "batch": 0},
     ]
-    assert Grid(m=2, head=2).ctas == 4
+    assert Grid(m=2, head=2).tiles == 4
 
 
 def test_grids_are_equal_when_their_axes_and_order_are():
@@ -178,14 +181,14 @@ def test_standard_attention_is_three_launches_that_skip_nothing():
     p = Attention(batch=1, heads_q=1, seq_q=256, head_dim=64, causal=True)
     launches = record(StandardAttention(block_m=64, block_n=64), p).launches
     assert [launch.name for launch in launches] == ["qk", "softmax", "pv"]
-    assert [launch.grid.ctas for launch in launches] == [16, 8, 4]
+    assert [launch.grid.tiles for launch in launches] == [16, 8, 4]
     assert [len(launch.classes) for launch in launches] == [1, 1, 1]
 
 
 def test_fa1_has_one_cta_a_head_and_exchanges_only_when_it_splits_keys():
     def exchanged(**params):
         launch = record(FlashAttention1(**params), P).launches[0]
-        assert launch.grid.ctas == P.heads_q
+        assert launch.grid.tiles == P.heads_q
         return {b.name for b in launch.classes[0].program.buffers if b.exchange}
 
     assert exchanged() == {"m_block.exchange", "l_block.exchange", "pv.exchange"}

@@ -46,7 +46,7 @@ def test_each_role_has_a_row_with_its_life(timeline, traced):
 
 def test_slices_say_what_they_do_with_which_tile(traced):
     begin, end, event = next(
-        s for s in traced.slices[traced.named("copies in flight 0")] if s[2].name == "copy Q"
+        s for s in traced.slices[traced.named("copies in flight 1")] if s[2].name == "copy Q"
     )
     found = args(event)
     assert found["tile"] == "Q[0:+64]"
