@@ -96,4 +96,6 @@ def test_a_loop_is_read_as_a_scheduler_sees_it():
 
 
 def test_loops_that_load_by_tma_are_not_followed():
-    assert loop_code(Listing.from_text(LOOP + "90 1 0 UTMALDG.3D [UR8], [UR4]\n").instructions) == ()
+    assert (
+        loop_code(Listing.from_text(LOOP + "90 1 0 UTMALDG.3D [UR8], [UR4]\n").instructions) == ()
+    )
