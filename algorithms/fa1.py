@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from simgpu.algorithms.fa1_state import BlockRows, CoalescedRows
 from simgpu.algorithms.tiles import ROWS_PER_WARP, check_tiles, padded, warps_own
 from simgpu.errors import ScheduleError
 from simgpu.problem import BlockRange
-from simgpu.program import fns
 from simgpu.program.program import Grid
 from simgpu.program.record import schedule
-from simgpu.tensor import accumulator
+from simgpu.program.tile import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from simgpu.index import Index
-    from simgpu.problem import Attention, TileMask
+    from simgpu.problem import Attention
     from simgpu.program.builder import Cta
     from simgpu.program.program import Partition
     from simgpu.program.role import RoleBuilder
-    from simgpu.program.tile import Ring, View
+    from simgpu.program.tile import Ring
 
 
 class Visits(NamedTuple):
@@ -31,6 +31,15 @@ class Visits(NamedTuple):
     blocks: BlockRange
     first: bool
     last: bool
+
+
+class Tiles(NamedTuple):
+    """Where Q, K and V lie in shared memory, and the registers through which Q passes, if any."""
+
+    q: Ring
+    k: View
+    v: View
+    through: View | None
 
 
 @schedule("fa1")
@@ -44,7 +53,11 @@ class FlashAttention1:
     paper does, or begins in registers. ``warp_partition`` split-k is the paper's: each warp owns
     some keys, and what it has of a row (maximum, sum, partial O) is exchanged through shared
     memory. The tile is that of the authors' CUDA kernel. With one stage, Q is loaded where it is
-    needed.
+    needed. ``state`` is the layout in which registers meet global memory: "accumulator", that of
+    the products, or "coalesced", whole rows that pass to and from it through shared memory, as
+    Triton compiles this algorithm for Hopper: Q passes through registers too. ``ahead``: m and ℓ
+    are asked for before the scores are computed, and O before the exponentials, as the authors'
+    kernel does and Triton's.
     """
 
     block_m: int = 16
@@ -53,6 +66,8 @@ class FlashAttention1:
     warps: int = 4
     warp_partition: Literal["split-k", "split-q"] = "split-k"
     initial: Literal["global", "registers"] = "global"
+    state: Literal["accumulator", "coalesced"] = "accumulator"
+    ahead: bool = False
 
     def grid(self, p: Attention) -> Grid:
         """Return one CTA for each head and batch entry."""
@@ -65,7 +80,13 @@ class FlashAttention1:
         q = cta.ring("q", (bm, d), p.dtype, stages=self.stages)
         k = cta.smem("k", (bn, d), p.dtype)
         v = cta.smem("v", (bn, d), p.dtype)
-        rows = BlockRows(cta, p, bm, bn, d, parts)
+        through = None
+        if self.state == "coalesced":
+            rows: BlockRows = CoalescedRows(cta, p, (bm, bn), d, parts, self.warps)
+            if self.stages == 1:
+                through = cta.regs("q_rows", (bm, d), p.dtype)
+        else:
+            rows = BlockRows(cta, p, (bm, bn), d, parts, self.ahead)
         needs = {i: p.kv_ranges(i, bm, bn) for i in range(p.q_tiles(bm))}
         with cta.role("all", warps=self.warps, partition=partition) as w:
             self._initialise(w, rows, needs)
@@ -75,7 +96,7 @@ class FlashAttention1:
                 w.copy(p.v.tile(j, bn, cols=d), v)
                 w.sync()
                 for visits in _visits(p.q_ranges(j, bn, bm), needs, j):
-                    self._pass(p, w, rows, (q, k, v), j, visits)
+                    self._pass(p, w, rows, Tiles(q, k, v, through), j, visits)
 
     def _initialise(
         self, w: RoleBuilder, rows: BlockRows, needs: dict[int, list[BlockRange]]
@@ -92,30 +113,31 @@ class FlashAttention1:
                     rows.store(w, i + blocks.start)
 
     def _pass(
-        self,
-        p: Attention,
-        w: RoleBuilder,
-        rows: BlockRows,
-        tiles: tuple[Ring, View, View],
-        j: int,
-        visits: Visits,
+        self, p: Attention, w: RoleBuilder, rows: BlockRows, tiles: Tiles, j: int, visits: Visits
     ) -> None:
         """Run some Q blocks past K/V block ``j``."""
-        (q, k, v), bm = tiles, self.block_m
+        bm, masked = self.block_m, visits.blocks.masked
+        fresh = visits.first and self.initial == "registers"
 
         def load(i: int | Index) -> None:
-            w.load(p.q.tile(i, bm, cols=padded(p.head_dim)), q, path="cp_async")
+            w.load(p.q.tile(i, bm, cols=padded(p.head_dim)), tiles.q, path="cp_async")
 
-        masked = visits.blocks.masked
         for i in w.pipelined(visits.blocks, load, ahead=self.stages - 1):
-            if self.stages == 1:
-                load(i)
-            with w.consume(q) as q_i:
-                w.mma(rows.s, q_i, k.T, accumulate=False)
-                w.wait_mma()
-            rows.softmax(w, p.tile_mask(i, bm, j, self.block_n) if masked else None)
-            rows.times(w, v)
-            if visits.first and self.initial == "registers":
+            if tiles.through is not None:
+                q_i = self._load_q(p, w, tiles, i)
+            else:
+                if self.stages == 1:
+                    load(i)
+                q_i = w.take(tiles.q)
+            ahead = None if fresh else i
+            rows.ask(w, ahead)
+            w.mma(rows.s, q_i, tiles.k.T, accumulate=False)
+            w.wait_mma()
+            if tiles.through is None:
+                w.release(tiles.q)
+            rows.softmax(w, p.tile_mask(i, bm, j, self.block_n) if masked else None, ahead)
+            rows.times(w, tiles.v)
+            if fresh:
                 rows.begin(w)
             else:
                 rows.load(w, i)
@@ -125,9 +147,21 @@ class FlashAttention1:
             else:
                 rows.store(w, i)
 
+    def _load_q(self, p: Attention, w: RoleBuilder, tiles: Tiles, i: int | Index) -> View:
+        """Load a Q block through registers, as Triton does with one stage."""
+        assert tiles.through is not None
+        q = View(tiles.q.buffer)
+        w.wait(w.fetch(p.q.tile(i, self.block_m, cols=padded(p.head_dim)), tiles.through))
+        w.sync()
+        w.copy(tiles.through, q)
+        w.sync()
+        return q
+
     def _partition(self) -> tuple[Partition, int]:
         """Return what warps own, and in how many parts the keys of a block are cut."""
         check_tiles(self)
+        if self.state == "coalesced" and not self.ahead:
+            raise ScheduleError("state coalesced asks ahead: give ahead=true with it")
         if self.warp_partition == "split-q":
             return warps_own(self), 1
         if self.block_n % (ROWS_PER_WARP * self.warps):
@@ -136,82 +170,6 @@ class FlashAttention1:
                 f"{self.warps} warps"
             )
         return "split-k", self.warps
-
-
-class BlockRows:
-    """A Q block against one K/V block, and its state in global memory.
-
-    Shapes: s and p (rows, cols), o (rows, head_dim padded), m and l (rows, 1); of the block alone
-    m_block and l_block (rows, parts), pv (parts·rows, head_dim padded), exchanged when parts > 1.
-    """
-
-    def __init__(
-        self, cta: Cta, p: Attention, rows: int, cols: int, depth: int, parts: int
-    ) -> None:
-        acc = accumulator(p.dtype)
-        self._problem, self._rows, self._parts = p, rows, parts
-        self.s = cta.regs("s", (rows, cols), acc)
-        self.p = cta.regs("p", (rows, cols), p.dtype)
-        self.m, self.l = (cta.regs(name, (rows, 1), acc) for name in ("m", "l"))
-        self.o = cta.regs("o", (rows, depth), acc, by_columns=True)
-        shapes = {"m_block": (rows, parts), "l_block": (rows, parts), "pv": (parts * rows, depth)}
-        self.m_block, self.l_block, self.pv = (
-            cta.regs(name, shape, acc, by_columns=name == "pv") for name, shape in shapes.items()
-        )
-        self._through: dict[View, View] = {}
-        if parts > 1:
-            for x in (self.m_block, self.l_block, self.pv):
-                name = f"{x.buffer.name}.exchange"
-                self._through[x] = cta.exchange(name, x.buffer.shape, acc)
-        self._state = {
-            p.scratch("M", p.seq_q, 1, acc): self.m,
-            p.scratch("L", p.seq_q, 1, acc): self.l,
-            p.scratch("ACC", p.seq_q, p.head_dim, acc): self.o,
-        }
-
-    def begin(self, w: RoleBuilder) -> None:
-        """No key seen yet."""
-        w.apply(fns.init, self.m, self.l, self.o)
-
-    def load(self, w: RoleBuilder, i: int | Index) -> None:
-        """Read O, m and ℓ of Q block ``i``."""
-        for tensor, x in self._state.items():
-            w.copy(tensor.tile(i, self._rows, cols=x.shape[1]), x)
-
-    def store(self, w: RoleBuilder, i: int | Index) -> None:
-        """Write them back."""
-        for tensor, x in self._state.items():
-            w.copy(x, tensor.tile(i, self._rows, cols=x.shape[1]))
-
-    def softmax(self, w: RoleBuilder, mask: TileMask | None) -> None:
-        """Exponentiate the scores under the maximum of this block alone."""
-        w.apply(fns.block_max, self.s, self.m_block, mask=mask, scale=self._problem.scale)
-        self._exchange(w, self.m_block)
-        w.apply(fns.block_exp, self.s, self.p, self.m_block, self.l_block)
-        self._exchange(w, self.l_block)
-
-    def times(self, w: RoleBuilder, v: View) -> None:
-        """Multiply by V: each warp's keys give a partial result of all rows."""
-        w.mma(self.pv, self.p, v, accumulate=False, parts=self._parts)
-        w.wait_mma()
-        self._exchange(w, self.pv)
-
-    def merge(self, w: RoleBuilder) -> None:
-        """O ← (ℓ·e^(m - m')·O + e^(m̃ - m')·P̃V) / ℓ'."""
-        w.apply(fns.merge_block, self.o, self.m, self.l, self.pv, self.m_block, self.l_block)
-
-    def finish(self, w: RoleBuilder, i: int | Index) -> None:
-        """Write Q block ``i`` of the output and its log-sum-exp."""
-        p = self._problem
-        w.apply(fns.log_sum_exp, self.m, self.l)
-        w.copy(self.o, p.o.tile(i, self._rows, cols=self.o.shape[1]))
-        w.copy(self.l, p.lse.tile(i, self._rows))
-
-    def _exchange(self, w: RoleBuilder, x: View) -> None:
-        if x in self._through:
-            w.copy(x, self._through[x])
-            w.sync()
-            w.copy(self._through[x], x)
 
 
 def _visits(

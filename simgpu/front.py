@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from simgpu.hardware.profile import Profile
-    from simgpu.place import Case, Placed
+    from simgpu.place import Case, Placed, Resources
     from simgpu.problem import Attention
     from simgpu.program.program import Launch, Schedule
     from simgpu.read.traffic import Traffic
@@ -37,7 +37,7 @@ def run(
     gpu: str | Path | Profile = "h200",
     *,
     params: Mapping[str, Any] | None = None,
-    resources: Mapping[str, int] | None = None,
+    resources: Resources | None = None,
     clock_mhz: float | None = None,
     clock: str = "board",
     exact: bool = False,
@@ -48,12 +48,12 @@ def run(
     ``schedule`` is an object or a name with ``params``; ``gpu`` a profile, its name or a YAML file.
     ``resources`` gives what a compiler found in place of estimates: "registers" a thread,
     "shared_bytes" a CTA, "spills" (registers of a thread in local memory), "serial_products" (wgmma
-    of a pass that it waits for one by one). ``clock_mhz`` fixes the clock; else ``clock`` "board"
-    is the one at which power meets its limit (the sustained one where the profile has no energies),
-    "sustained" the profile's. ``exact`` simulates every CTA on every SM. ``mix`` "compiled" takes
-    instructions, resources and the loops' times from the schedule's kernel, compiled by Triton for
-    this GPU; "auto" from one that came compiled with simgpu, if it is among them, else it is
-    "analytic".
+    of a pass that it waits for one by one). It is one mapping for all launches, or a sequence of
+    one for each, in order. ``clock_mhz`` fixes the clock; else ``clock`` "board" is the one at
+    which power meets its limit (the sustained one where the profile has no energies), "sustained"
+    the profile's. ``exact`` simulates every CTA on every SM. ``mix`` "compiled" takes instructions,
+    resources and the loops' times from the schedule's kernel, compiled by Triton for this GPU;
+    "auto" from one that came compiled with simgpu, if it is among them, else it is "analytic".
 
     Raises SimgpuError for anything that cannot be: an unknown name, a tile that does not fit, a
     dtype without a rate.
@@ -73,7 +73,7 @@ def timeline(
     gpu: str | Path | Profile = "h200",
     *,
     params: Mapping[str, Any] | None = None,
-    resources: Mapping[str, int] | None = None,
+    resources: Resources | None = None,
     clock_mhz: float | None = None,
     mix: str = "auto",
     launch: int = 0,
@@ -155,7 +155,8 @@ def _run_launch(placed: Placed, case: Case, exact: bool) -> LaunchResult:
         hbm_bytes=served.demand[HBM],
     )
     program = launch.classes[longest(launch)].program
-    cycles = time.cycles
+    cycles = max(time.cycles, _host_cycles(launch, machine))
+    time = replace(time, cycles=cycles)
     return LaunchResult(
         name=launch.name,
         grid=dict(launch.grid.axes),
@@ -182,6 +183,12 @@ def _run_launch(placed: Placed, case: Case, exact: bool) -> LaunchResult:
         warps=program.warps,
         resident=time.resident,
     )
+
+
+def _host_cycles(launch: Launch, machine: Machine) -> float:
+    """Return the cycles in which the host launches a kernel, where it does so op by op."""
+    microseconds = machine.profile.costs.eager_launch_us
+    return microseconds * machine.clock_mhz if launch.eager and microseconds else 0.0
 
 
 def _utilization(served: Traffic, machine: Machine, dtype: str, cycles: float) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from simgpu.schedules import make_schedule, schedule_class, schedule_names
 from simgpu.timing.cache import L2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from simgpu.compiled.adjust import CompiledRecording
@@ -41,15 +42,22 @@ if TYPE_CHECKING:
 RESOURCES = {"registers": 1, "shared_bytes": 0, "spills": 0, "serial_products": 0}
 MIXES = ("auto", "analytic", "compiled")
 
+if TYPE_CHECKING:
+    #: Resources for all launches alike, or a mapping for each.
+    Resources = Mapping[str, int] | Sequence[Mapping[str, int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A recording as it runs on a machine, with the resources of each launch."""
+    """A recording as it runs on a machine, with the resources of each launch.
+
+    ``given`` is what the user gave: for all launches, or a list of one for each.
+    """
 
     recording: Recording
     machine: Machine
     resources: tuple[dict[str, int], ...]
-    given: dict[str, int]
+    given: dict[str, int] | list[dict[str, int]]
     compiled: CompiledRecording | None
 
 
@@ -75,7 +83,7 @@ def prepare(
     problem: Attention,
     gpu: str | Path | Profile,
     params: Mapping[str, Any] | None,
-    resources: Mapping[str, int] | None,
+    resources: Resources | None,
     clock_mhz: float | None,
     mix: str,
 ) -> Case:
@@ -84,13 +92,29 @@ def prepare(
     recording = record(made, problem)
     machine = Machine.from_profile(_profile(gpu), clock_mhz)
     check_capabilities(recording, machine.profile)
+    given = _by_launch(resources or {}, recording)
     compiled = _compiled(made, recording, machine, mix)
-    if mix == "auto" and compiled and not _agree(compiled, resources or {}, machine.profile):
+    if mix == "auto" and compiled and not _agree(compiled, given, machine.profile):
         compiled = None
     recording = compiled.recording if compiled else recording
     found = compiled.resources if compiled else ({},) * len(recording.launches)
-    given = dict(resources or {})
-    return Case(recording, machine, tuple({**x, **given} for x in found), given, compiled)
+    of_launch = tuple({**x, **y} for x, y in zip(found, given, strict=True))
+    told = dict(given[0]) if resources is None or isinstance(resources, Mapping) else given
+    return Case(recording, machine, of_launch, told, compiled)
+
+
+def _by_launch(resources: Resources, recording: Recording) -> list[dict[str, int]]:
+    """Return a mapping for each launch; ScheduleError for another number of them."""
+    launches = recording.launches
+    if isinstance(resources, Mapping):
+        return [dict(resources) for _ in launches]
+    if len(resources) != len(launches):
+        names = ", ".join(launch.name for launch in launches)
+        raise ScheduleError(
+            f"resources are given for {len(resources)} launches; "
+            f"{recording.name} has {len(launches)}: {names}"
+        )
+    return [dict(x) for x in resources]
 
 
 def place(case: Case) -> Iterator[Placed]:
@@ -145,14 +169,16 @@ def _compiled(
     return compile_recording(recording, machine)
 
 
-def _agree(compiled: CompiledRecording, given: Mapping[str, int], profile: Profile) -> bool:
+def _agree(
+    compiled: CompiledRecording, given: Sequence[Mapping[str, int]], profile: Profile
+) -> bool:
     """Say whether a known kernel may be the one that ``given`` resources were found of.
 
     Registers move a little with a kernel's source; spills and serial products make another loop.
     """
-    for found in compiled.resources:
-        spills = (in_loop(x.get("spills", found["spills"]), profile) for x in (given, found))
-        serial = (x.get("serial_products", found["serial_products"]) for x in (given, found))
+    for found, told in zip(compiled.resources, given, strict=True):
+        spills = (in_loop(x.get("spills", found["spills"]), profile) for x in (told, found))
+        serial = (x.get("serial_products", found["serial_products"]) for x in (told, found))
         if len({n > 0 for n in spills}) > 1 or len({n > 0 for n in serial}) > 1:
             return False
     return True

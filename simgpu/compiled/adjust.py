@@ -112,7 +112,7 @@ def with_compiled_mix(launch: Launch, mix: CompiledMix, machine: Machine) -> Lau
             body = _Role(role, machine).adjusted(mix)
             programs[id(program)] = replace(program, roles=(replace(role, body=body),))
     classes = (replace(c, program=programs[id(c.program)]) for c in launch.classes)
-    return Launch(launch.name, launch.grid, tuple(classes))
+    return Launch(launch.name, launch.grid, tuple(classes), launch.eager)
 
 
 def _check(launch: Launch) -> None:

@@ -40,7 +40,7 @@ def with_pass_times(
     share = machine.shared_by(min(launch.grid.tiles, machine.sms))
     times = SmTimes(machine, dtype, misses, share)
     events = times.one_pass(launch, number, kind, residents)
-    late = max(misses.late, *misses.read.values(), 0.0)
+    late = max(x.get(name, 0.0) for x in (misses.late, misses.read) for name in ("K", "V"))
     found = pass_cycles(mix.full_code, machine, residents, mix.warps, late)
     return _stretched(launch, (1.0 + found / events) / 2)
 

@@ -95,8 +95,8 @@ def _apply(op: Apply, role: Role, machine: Machine) -> Mix:
 def _copy(op: Copy, role: Role) -> Mix:
     if op.path == "tma":
         return Mix(other=8)  # one elected lane: coordinates, expected bytes, the copy
-    on_chip = op.dst if isinstance(op.src, Tile) else op.src
-    accesses = max(1.0, tile_bytes(on_chip) / (BYTES_PER_LANE * LANES * role.warps))
+    moved = op.dst if isinstance(op.dst, Tile) else op.src  # the side outside, if there is one
+    accesses = max(1.0, tile_bytes(moved) / (BYTES_PER_LANE * LANES * role.warps))
     if op.path == "cp_async":
         return Mix(fma=accesses, alu=2.5 + accesses / 3, lsu=accesses + 2.5, other=13).times(
             role.warps
@@ -106,6 +106,9 @@ def _copy(op: Copy, role: Role) -> Mix:
 
 def _plain_copy(op: Copy, accesses: float) -> Mix:
     src, dst = op.src, op.dst
+    if op.guarded:  # an address and a predicate for each access; a load zeroes what is outside
+        loads = isinstance(src, Tile)
+        return Mix(fma=0.6 * accesses, alu=(4.5 + 2 * loads) * accesses, lsu=accesses, other=4)
     through_smem = any(isinstance(x, View) and x.buffer.space == "smem" for x in (src, dst))
     if isinstance(src, Tile):
         if through_smem:  # LDG and STS, with the addresses of a prologue
@@ -115,6 +118,9 @@ def _plain_copy(op: Copy, accesses: float) -> Mix:
         return Mix(alu=accesses / 2, lsu=accesses * (2 if through_smem else 1), other=8)
     narrowed = dtype_bytes(dst.buffer.dtype) / dtype_bytes(src.buffer.dtype)
     packs = accesses * BYTES_PER_LANE / 8 if narrowed < 1 else 0  # F2FP packs two fp32
+    exchanged = any(isinstance(x, View) and x.buffer.exchange for x in (src, dst))
+    if exchanged and not packs:  # MOV and IMAD.MOV gather what a 16-byte access takes
+        return Mix(alu=1.6 * accesses, fma=0.4 * accesses, lsu=accesses)
     return Mix(alu=packs, lsu=accesses * min(1.0, narrowed) + 2, other=2)
 
 

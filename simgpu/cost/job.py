@@ -64,14 +64,15 @@ class Jobs:
 class MissRates:
     """How much of each tensor's traffic L2 does not hold, by tensor name; default none.
 
-    ``read`` and ``written`` are shares of bytes that go to HBM. ``late`` is the share of loads that
-    see HBM's latency all the same: when a whole wave marches in step, one miss is everybody's.
+    ``read`` and ``written`` are shares of bytes that go to HBM. ``late`` is the share of a tensor's
+    loads that see HBM's latency all the same: when a whole wave marches in step, one miss is
+    everybody's.
     ``local`` is the share of spilled registers that L1 does not hold when they are loaded again.
     """
 
     read: Mapping[str, float] = field(default_factory=dict)
     written: Mapping[str, float] = field(default_factory=dict)
-    late: float = 0.0
+    late: Mapping[str, float] = field(default_factory=dict)
     local: float = 0.0
 
 

@@ -207,18 +207,24 @@ def _copy_itself(
         back = misses.written.get(op.dst.tensor.name, 0.0) * written
         hold = Job(issue_of(mix, smem=smem, lsu=written), warps=warps)
         return Jobs((hold,), Job(demand_of(l2=written, hbm=back)))
-    fence = machine.profile.costs.fence_cycles if _in_smem(op.dst) else 0.0
-    move = Job(issue_of(mix, smem=smem), latency=fence, warps=warps)
+    move = Job(issue_of(mix, smem=smem), latency=_smem_latency(op, machine), warps=warps)
     return Jobs((), move) if op.signal else Jobs((move,))
+
+
+def _smem_latency(op: Copy, machine: Machine) -> float:
+    """Return what follows a copy within the SM: a fence before products, or the way back."""
+    if not isinstance(op.dst, View) or op.dst.buffer.space == "regs":
+        return machine.profile.memory.smem_latency_cycles
+    return 0.0 if op.dst.buffer.exchange else machine.profile.costs.fence_cycles
 
 
 def _load(
     op: Copy, mix: Mix, asked: int, machine: Machine, misses: MissRates, warps: float
 ) -> Jobs:
     assert isinstance(op.src, Tile)
-    memory, fill = machine.profile.memory, tile_bytes(op.dst)
+    memory, fill = machine.profile.memory, tile_bytes(op.src)
     miss = misses.read.get(op.src.tensor.name, 0.0)
-    late = max(miss, misses.late)
+    late = max(miss, misses.late.get(op.src.tensor.name, 0.0))
     latency = memory.l2_hit_latency_cycles * (1 - late) + memory.hbm_latency_cycles * late
     if op.path == "tma":
         extra = (memory.tma_latency_cycles or 0.0) - memory.l2_hit_latency_cycles

@@ -54,6 +54,8 @@ def repeats(role: Role, rows: int) -> int:
 def held(view: View, role: Role) -> float:
     """Return how many elements of a tile one thread holds; statistics are held by a row's quad."""
     rows, cols = view.buffer.shape
+    if view.buffer.threads is not None:
+        return rows * view.buffer.threads / (LANES * role.warps)
     times = 1 if view.buffer.by_columns else repeats(role, rows)
     if cols < STATISTICS:
         owners = 1 if role.partition == "split-k" else role.warps

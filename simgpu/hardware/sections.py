@@ -128,6 +128,11 @@ class Costs(Strict):
     """Cycles that no unit explains: fixed costs and latencies of the phases of a loop pass."""
 
     launch_cycles: float = number("a kernel", most=1e7, least=0)
+    eager_launch_us: float | None = number(
+        "microseconds of the host for a kernel that PyTorch launches op by op",
+        most=1e4,
+        absent=True,
+    )
     cta_start_cycles: float = number("a CTA", most=1e6, least=0)
     row_max_cycles: float = number("row maximum: latencies that nothing hides", most=1e5, least=0)
     exp_cycles: float = number("exponentials and sums: the same", most=1e5, least=0)

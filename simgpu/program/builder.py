@@ -63,13 +63,24 @@ class Cta:
         return View(self._declare(Buffer(name, shape, dtype, "smem", exchange=True)))
 
     def regs(
-        self, name: str, shape: tuple[int, int], dtype: str, *, by_columns: bool = False
+        self,
+        name: str,
+        shape: tuple[int, int],
+        dtype: str,
+        *,
+        by_columns: bool = False,
+        threads: int | None = None,
     ) -> View:
         """Declare a tile spread over the registers of the role that uses it.
 
         ``by_columns``: where warps repeat one another's rows (split-d), each holds some columns.
+        ``threads`` hold each row of statistics, where it is not the quad of a product's row.
         """
-        return View(self._declare(Buffer(name, shape, dtype, "regs", by_columns=by_columns)))
+        return View(
+            self._declare(
+                Buffer(name, shape, dtype, "regs", by_columns=by_columns, threads=threads)
+            )
+        )
 
     def ring(
         self, name: str, shape: tuple[int, int], dtype: str, *, stages: int, consumers: int = 1

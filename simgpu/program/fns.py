@@ -51,7 +51,7 @@ def _row_max(args: tuple[Array, ...], visible: NDArray[np.bool_] | None, scale: 
     np.maximum(m, s.max(axis=-1, keepdims=True), out=m_new)
 
 
-def _finite(m: Array) -> Array:
+def finite(m: Array) -> Array:
     """Rows that have seen no key have maximum -inf; subtracting it would give NaN."""
     import numpy as np
 
@@ -62,7 +62,7 @@ def _exp_and_rescale(args: tuple[Array, ...], visible: object, scale: float) -> 
     import numpy as np
 
     s, p, m, m_new, l, *accumulators = args
-    base = _finite(m_new)
+    base = finite(m_new)
     alpha = np.exp2(m - base)
     np.exp2(s - base, out=s)
     p[...] = s.astype(p.dtype)
@@ -76,7 +76,7 @@ def _exponentials(args: tuple[Array, ...], visible: object, scale: float) -> Non
     import numpy as np
 
     s, m, m_new, l, alpha = args
-    base = _finite(m_new)
+    base = finite(m_new)
     alpha[...] = np.exp2(m - base)
     np.exp2(s - base, out=s)
     l[...] = l * alpha + s.sum(axis=-1, keepdims=True)
@@ -110,10 +110,11 @@ def _normalize(args: tuple[Array, ...], visible: object, scale: float) -> None:
     o, m, l = args
     seen = l != 0  # NaN is seen: it must not become a row without keys
     o[...] = np.where(seen, o / np.where(seen, l, l.dtype.type(1)), o.dtype.type(0))
-    _log_sum_exp((m, l), None, scale)
+    log_sum_exp_of((m, l), None, scale)
 
 
-def _block_max(args: tuple[Array, ...], visible: NDArray[np.bool_] | None, scale: float) -> None:
+def block_max_of(args: tuple[Array, ...], visible: NDArray[np.bool_] | None, scale: float) -> None:
+    """Scale and mask scores, and write the maxima of their rows, by part of the columns."""
     import numpy as np
 
     s, m = args
@@ -132,7 +133,7 @@ def _block_exp(args: tuple[Array, ...], visible: object, scale: float) -> None:
     import numpy as np
 
     s, p, m, l = args
-    np.exp2(s - _finite(m.max(axis=-1, keepdims=True)), out=s)
+    np.exp2(s - finite(m.max(axis=-1, keepdims=True)), out=s)
     p[...] = s.astype(p.dtype)
     l[...] = _by_part(s, l).sum(axis=-1)
 
@@ -143,7 +144,7 @@ def _merge_block(args: tuple[Array, ...], visible: object, scale: float) -> None
     o, m, l, pv, m_block, l_block = args
     m_all = m_block.max(axis=-1, keepdims=True)
     m_new = np.maximum(m, m_all)
-    base = _finite(m_new)
+    base = finite(m_new)
     old = np.exp2(m - base) * l
     new = np.exp2(m_all - base)
     l[...] = old + new * l_block.sum(axis=-1, keepdims=True)
@@ -154,23 +155,14 @@ def _merge_block(args: tuple[Array, ...], visible: object, scale: float) -> None
     o[...] = np.where(seen, (old * o + new * whole) / safe, o.dtype.type(0))
 
 
-def _log_sum_exp(args: tuple[Array, ...], visible: object, scale: float) -> None:
+def log_sum_exp_of(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    """Write the natural log-sum-exp of rows over their sums."""
     import numpy as np
 
     m, l = args
     seen = l != 0  # NaN is seen: it must not become a row without keys
-    log = np.log(np.where(seen, l, l.dtype.type(1))) + _finite(m) * l.dtype.type(LN2)
+    log = np.log(np.where(seen, l, l.dtype.type(1))) + finite(m) * l.dtype.type(LN2)
     l[...] = np.where(seen, log, -np.inf)
-
-
-def _softmax(args: tuple[Array, ...], visible: object, scale: float) -> None:
-    import numpy as np
-
-    s, p, m, l = args
-    np.exp2(s - _finite(m), out=s)
-    l[...] = s.sum(axis=-1, keepdims=True)
-    p[...] = (s / np.where(l != 0, l, l.dtype.type(1))).astype(p.dtype)
-    _log_sum_exp((m, l), None, scale)
 
 
 def _scale(args: tuple[Array, ...], visible: object, scale: float) -> None:
@@ -247,12 +239,6 @@ def _log_sum_exp_mix(held: tuple[float, ...], masked: bool) -> Mix:
     return Mix(mufu=rows, fma=19 * rows + 9, alu=12 * rows + 48)
 
 
-def _softmax_mix(held: tuple[float, ...], masked: bool) -> Mix:
-    s, rows = held[0], held[2]
-    exponentials = Mix(mufu=s + rows, fma=3 * s + 3 * rows, alu=s / 2, lsu=2 * rows)
-    return exponentials.plus(_log_sum_exp_mix(held[2:], masked))
-
-
 def _scale_mix(held: tuple[float, ...], masked: bool) -> Mix:
     return Mix(fma=held[0])
 
@@ -278,14 +264,12 @@ rescale_block = TileFn("rescale_block", _rescale_block, _rescale_block_mix)
 #: (o, m, l): o ← o / l; l ← log-sum-exp. Rows without keys give 0 and -inf.
 normalize = TileFn("normalize", _normalize, _normalize_mix)
 #: (s, m): s ← s·scale·log₂e, masked; m ← row maxima, one for each part of the columns.
-block_max = TileFn("block_max", _block_max, _block_max_mix, chain=True)
+block_max = TileFn("block_max", block_max_of, _block_max_mix, chain=True)
 #: (s, p, m, l): p ← exp2(s - greatest m of the row); l ← row sums, one for each part.
 block_exp = TileFn("block_exp", _block_exp, _block_exp_mix, exps=True)
 #: (o, m, l, pv, m_block, l_block): FA1's update of a normalised o and its statistics by one block.
 merge_block = TileFn("merge_block", _merge_block, _merge_block_mix)
 #: (m, l): l ← log-sum-exp; -inf for rows without keys.
-log_sum_exp = TileFn("log_sum_exp", _log_sum_exp, _log_sum_exp_mix)
-#: (s, p, m, l): p ← exp2(s - m) / row sum, over whole rows; l ← log-sum-exp.
-softmax = TileFn("softmax", _softmax, _softmax_mix, exps=True)
+log_sum_exp = TileFn("log_sum_exp", log_sum_exp_of, _log_sum_exp_mix)
 #: (s): s ← s·scale.
 scale = TileFn("scale", _scale, _scale_mix)

@@ -28,7 +28,7 @@ def as_compiled(launch: Launch, *, spills: int, serial: bool) -> Launch:
             roles = tuple(_role(role, spills, serial) for role in program.roles)
             programs[id(program)] = replace(program, roles=roles)
     classes = (replace(c, program=programs[id(c.program)]) for c in launch.classes)
-    return Launch(launch.name, launch.grid, tuple(classes))
+    return Launch(launch.name, launch.grid, tuple(classes), launch.eager)
 
 
 def _role(role: Role, spills: int, serial: bool) -> Role:

@@ -31,7 +31,8 @@ class Copy:
 
     With ``signal`` it is asynchronous: it orders nothing until its signal is waited for. A cp.async
     copy holds the issuing warps until the load unit has taken it; a TMA copy holds nobody.
-    ``reduce="add"`` adds to the destination atomically (global memory only).
+    ``reduce="add"`` adds to the destination atomically (global memory only). ``guarded``: each
+    access is predicated, on bounds that the kernel does not know when it is compiled.
     """
 
     src: Operand
@@ -39,6 +40,7 @@ class Copy:
     path: Path = "direct"
     signal: Signal | None = None
     reduce: Literal["add"] | None = None
+    guarded: bool = False
 
     def bind(self, symbols: Mapping[str, Index]) -> Copy:
         """Return the copy with symbols replaced by indices."""

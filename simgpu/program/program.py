@@ -158,11 +158,15 @@ class CtaClass:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """One kernel of a schedule: its name, its grid, and what one CTA does."""
+    """One kernel of a schedule: its name, its grid, and what one CTA does.
+
+    ``eager``: the host launches it op by op, as PyTorch does, and may be slower than the GPU.
+    """
 
     name: str
     grid: Grid
     build: Callable[[Attention, Cta], None]
+    eager: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,7 @@ class Launch:
     name: str
     grid: Grid
     classes: tuple[CtaClass, ...]
+    eager: bool = False
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def class_of(self, point: Mapping[str, int]) -> int:

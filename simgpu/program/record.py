@@ -115,6 +115,7 @@ def _record_launch(spec: LaunchSpec, problem: Attention) -> Launch:
         spec.name,
         spec.grid,
         tuple(CtaClass(by_number[n], tuple(points)) for (n, _), points in classes.items()),
+        spec.eager,
     )
 
 

@@ -41,7 +41,7 @@ class RoleBuilder:
         self._frames = [_Frame("")]
         self._loops = 0
         self._mma = cta._barrier(f"{name}.mma", "group", 1, 1)
-        self._fetch = cta._barrier(f"{name}.loads", "group", 1, 1)
+        self._fetches = {"loads": cta._barrier(f"{name}.loads", "group", 1, 1)}
         self._cta = cta
         self._sync: Barrier | None = None
 
@@ -113,19 +113,24 @@ class RoleBuilder:
         path: Path = "direct",
         signal: Signal | Barrier | None = None,
         reduce: Literal["add"] | None = None,
+        guarded: bool = False,
     ) -> None:
         """Copy a tile; asynchronously when a signal, or a barrier to arrive at, is given."""
         if isinstance(signal, Barrier):
             signal = self._arrival(signal)
-        self.steps.append(Copy(src, dst, path, signal, reduce))
+        self.steps.append(Copy(src, dst, path, signal, reduce, guarded))
 
-    def fetch(self, src: Operand, dst: View) -> Signal:
+    def fetch(
+        self, src: Operand, dst: View, *, group: str = "loads", guarded: bool = False
+    ) -> Signal:
         """Start loading a tile, or storing it to shared memory; wait for the signal before use.
 
-        The warps do it themselves, between other instructions; one such copy at a time.
+        The warps do it themselves, between other instructions; one such copy of a group at a time.
         """
-        signal = Signal(self._fetch, self._next("loads"))
-        self.copy(src, dst, signal=signal)
+        if group not in self._fetches:
+            self._fetches[group] = self._cta._barrier(f"{self._name}.{group}", "group", 1, 1)
+        signal = Signal(self._fetches[group], self._next(group))
+        self.copy(src, dst, signal=signal, guarded=guarded)
         return signal
 
     def load(self, src: Tile, ring: Ring, *, path: Path) -> None:

@@ -23,7 +23,8 @@ class Buffer:
 
     Where warps repeat one another's rows (split-d), a tile shared out ``by_columns`` is not. An
     ``exchange`` buffer holds what warps pass to one another. One that lies ``over`` another buffer
-    has its bytes from ``offset`` on in place of bytes of its own.
+    has its bytes from ``offset`` on in place of bytes of its own. ``threads`` hold each row of a
+    tile of statistics; None where it is the quad that holds a row of a product.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Buffer:
     exchange: bool = False
     over: str | None = None
     offset: int = 0
+    threads: int | None = None
 
     @property
     def bytes(self) -> int:

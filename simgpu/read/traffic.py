@@ -93,10 +93,11 @@ def traffic(
         passed[what][name] = found[what].get(name, NEVER).beyond(size, whole)
         beyond[what] += passed[what][name]
         rates[what][name] = passed[what][name] / size
+    first = min(1.0, wave / launch.grid.tiles)
     misses = MissRates(
         rates[READ],
         rates[WRITTEN],
-        min(1.0, wave / launch.grid.tiles),
+        {name: first * found[READ].get(name, NEVER).late_share for name in rates[READ]},
         float(slots * _spilled(launch) > l1_bytes),
     )
     served = _served(launch, problem, machine, misses)

@@ -154,7 +154,11 @@ def provenance(run: Run, top: Record) -> str:
 
 def _compiled(run: Run) -> list[str]:
     """Return what a compiler makes of the kernel that costs time, and whether that is a guess."""
-    told = {"spills", "serial_products"} if run.mix == "compiled" else run.provenance["resources"]
+    given = run.provenance["resources"]
+    if run.mix == "compiled":
+        told = {"spills", "serial_products"}
+    else:
+        told = set(given) if isinstance(given, dict) else set.intersection(*map(set, given))
     found = []
     if spilled := max(launch.spills for launch in run.launches):
         found.append(f"{spilled} registers spill{'' if 'spills' in told else ' (estimated)'}")

@@ -42,6 +42,13 @@ class Reuse:
     again: float = 0.0  # of those, touched before
     missed: float = 0.0  # of those, no longer in L2 (for writes: no longer dirty there)
     fresh: bool = True  # nothing of it was touched, or held, before
+    early: float = 0.0  # asked for by the first wave
+    late: float = 0.0  # of those, in a step in which somebody finds it missing
+
+    @property
+    def late_share(self) -> float:
+        """Return the share of what the first wave asks for that it waits for HBM with."""
+        return self.late / self.early if self.early else 1.0
 
     def beyond(self, asked: float, distinct: float) -> float:
         """Return the bytes that go beyond L2 when CTAs ask for ``asked`` of ``distinct`` bytes."""
@@ -82,6 +89,7 @@ class L2:
         self._capacity = self._all = capacity
         self._tiles: OrderedDict[Hashable, tuple[Tensor, int, bool]] = OrderedDict()
         self._seen: set[Hashable] = set()
+        self._arriving: set[Hashable] = set()  # brought in by the step that is being followed
         self._used = 0
 
     def follow(self, launch: Launch, problem: Attention, wave: int) -> dict[str, dict[str, Reuse]]:
@@ -97,7 +105,7 @@ class L2:
         found: dict[str, dict[str, Reuse]] = {"read": {}, "written": {}}
         sequences = [list(islice(_touches(c), TOUCHES)) for c in launch.classes]
         steps_of: dict[tuple[Member, ...], list[list[tuple[_Touch, int, Point]]]] = {}
-        for heads in islice(_waves(launch, wave), WAVES):
+        for number, heads in enumerate(islice(_waves(launch, wave), WAVES)):
             for members in heads.values():
                 if members not in steps_of:
                     steps_of[members] = list(_steps(sequences, members))
@@ -105,10 +113,15 @@ class L2:
             followed = min(len(heads), max(1, TOUCHES // (WAVES * max(1, longest))))
             self._capacity = self._all * followed / len(heads)
             for step in range(longest):
+                self._arriving.clear()
                 for head, members in islice(heads.items(), followed):
                     if step < len(steps_of[members]):
                         for touch, ctas, point in steps_of[members][step]:
-                            self._touch(self._key(touch, head, point, problem), touch, ctas, found)
+                            key = self._key(touch, head, point, problem)
+                            reuse, missed = self._touch(key, touch, ctas, found)
+                            if number == 0:
+                                reuse.early += touch.bytes * ctas
+                                reuse.late += touch.bytes * ctas * missed
         self._capacity = self._all
         for reuses in found.values():
             for name, reuse in reuses.items():
@@ -132,7 +145,8 @@ class L2:
 
     def _touch(
         self, key: Hashable, touch: _Touch, ctas: int, found: dict[str, dict[str, Reuse]]
-    ) -> None:
+    ) -> tuple[Reuse, bool]:
+        """Touch a tile; return its tensor's account, and whether it arrives in this step."""
         name, size = touch.tensor.name, touch.bytes
         reuses = found["written" if touch.write else "read"]
         if name not in reuses:
@@ -155,6 +169,9 @@ class L2:
         while self._used > self._capacity:
             _, (_, evicted, _) = self._tiles.popitem(last=False)
             self._used -= evicted
+        if present is None:
+            self._arriving.add(key)
+        return reuse, key in self._arriving
 
 
 def tensor_bytes(tensor: Tensor, problem: Attention) -> int:

@@ -184,8 +184,9 @@ def _renumber(
     if signal is not None:
         signal = Signal(signal.barrier, signal.use - shift.get(signal.barrier.name, 0))
     match step:
-        case Copy(src, dst, path, _, reduce):
-            return Copy(_place(src, ends, later), _place(dst, ends, later), path, signal, reduce)
+        case Copy(src, dst):
+            src, dst = _place(src, ends, later), _place(dst, ends, later)
+            return replace(step, src=src, dst=dst, signal=signal)
         case Mma(dst, a, b):
             dst, a, b = (_slotless(x) for x in (dst, a, b))
             return replace(step, dst=dst, a=a, b=b, signal=signal)

@@ -122,7 +122,9 @@ def _fast(
                 ends = zip(tail.lives(launch, 1), tail.lives(launch, slots), strict=True)
                 share = rest / (slots * sms)
                 last = [one.plus(one, -share).plus(full, share) for one, full in ends]
-        return _in_waves(launch, slots * sms, together, last)
+        wave = slots * sms
+        between = together if ctas <= wave else times.lives_in_steady(launch, slots)
+        return _in_waves(launch, wave, between, last)
     alone = times.lives(launch, 1)
     slowdown = _slowdown(alone, together, most)
     loads = [
@@ -140,11 +142,15 @@ def _mean(launch: Launch, lives: Sequence[Life]) -> Life:
     return total
 
 
-def _in_waves(launch: Launch, wave: int, lives: Sequence[Life], last: Sequence[Life]) -> Found:
-    """CTAs that do equal work, but for clipped tiles, end in step; the last wave may be short."""
+def _in_waves(launch: Launch, wave: int, between: Sequence[Life], last: Sequence[Life]) -> Found:
+    """Return the waves of CTAs that do equal work, but for clipped tiles; the last may be short.
+
+    The last wave lives as one that starts in step; each before it adds what one CTA more takes
+    ``between`` others.
+    """
     before = math.ceil(launch.grid.tiles / wave) - 1
     rest = launch.grid.tiles - before * wave
-    life, final = _mean(launch, lives), _mean(launch, last)
+    life, final = _mean(launch, between), _mean(launch, last)
     served = Life(0.0, {}).plus(life, before * wave).plus(final, rest)
     end = before * life.cycles + max(x.cycles for x in last)
     steps = [(number * life.cycles, wave) for number in range(before)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import simpy
 
 from simgpu.index import Index
 from simgpu.program.ops import Apply, Arrive, Copy, Mma, Repeat, Wait
+from simgpu.program.tile import Buffer, View
 from simgpu.program.worklist import shifted
 from simgpu.tensor import Tile
 from simgpu.timing.barrier import BarrierSlots, stall_reasons
+from simgpu.timing.behind import Behind
 from simgpu.timing.ledger import Ledger
 from simgpu.timing.share import FairShare
 from simgpu.timing.taken import TakenTiles, use_of
@@ -30,18 +32,6 @@ if TYPE_CHECKING:
     from simgpu.timing.watch import Watch
 
     Process = Generator[simpy.Event, object, None]
-
-
-class _Behind(NamedTuple):
-    """A job that is served behind its role's back, and the flight's number if it is watched."""
-
-    job: Job
-    op: Copy | Mma
-    role: Role
-    use: int
-    asked: Work
-    number: int
-    issued: float
 
 
 class Sm:
@@ -177,6 +167,8 @@ class _Cta:
                 self._instant(op, role)
                 use = use_of(signal, variables, shift)
                 self._barriers.arrive(signal.barrier, use, By(role.name, op.signal))
+            case Copy(signal=None, src=Tile(), dst=View(buffer=Buffer(space="regs"))):
+                yield from self._load_and_wait(known.held, op, role)
             case Copy(signal=signal):
                 use = use_of(signal, variables, shift) if signal else 0
                 if known.behind is not None:
@@ -243,12 +235,25 @@ class _Cta:
                 yield env.timeout(job.latency)
             self._span(role, since, op, None, contended)
 
-    def _behind(self, job: Job, op: Copy | Mma, role: Role, use: int, asked: Work) -> _Behind:
+    def _load_and_wait(self, held: tuple[Job, ...], op: Op, role: Role) -> Process:
+        """Hold the role for a load to registers; the path from L2 to the SM serves in order."""
+        env, units = self._sm.env, self._sm.units
+        take, fetch = held
+        yield from self._hold((take,), op, role)
+        since = env.now
+        with self._sm.path.request() as turn:
+            yield turn
+            yield units.submit(fetch)
+        contended = max(0.0, env.now - since - units.alone(fetch))
+        yield env.timeout(fetch.latency)
+        self._span(role, since, op, None, contended)
+
+    def _behind(self, job: Job, op: Copy | Mma, role: Role, use: int, asked: Work) -> Behind:
         watch = self._sm.watch
         number = watch.issue() if watch is not None else 0
-        return _Behind(job, op, role, use, asked, number, self._sm.env.now)
+        return Behind(job, op, role, use, asked, number, self._sm.env.now)
 
-    def _load(self, behind: _Behind) -> Process:
+    def _load(self, behind: Behind) -> Process:
         """Load a tile behind the role's back; the path from L2 to the SM serves in order."""
         with self._sm.path.request() as turn:
             yield turn
@@ -256,7 +261,7 @@ class _Cta:
             yield self._sm.units.submit(behind.job)
         yield from self._land(behind, started)
 
-    def _serve(self, behind: _Behind, before: simpy.Event | None = None) -> Process:
+    def _serve(self, behind: Behind, before: simpy.Event | None = None) -> Process:
         """Serve a job behind the role's back, after the role's MMA ``before``."""
         if before is not None and not before.processed:
             yield before
@@ -264,7 +269,7 @@ class _Cta:
         yield self._sm.units.submit(behind.job)
         yield from self._land(behind, started)
 
-    def _land(self, behind: _Behind, started: float) -> Process:
+    def _land(self, behind: Behind, started: float) -> Process:
         job, op, role, use, asked, number, issued = behind
         served = self._sm.env.now
         if job.latency:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from simgpu.timing.shorten import Kind, Shortened
     from simgpu.timing.watch import Watch
 
+#: CTAs one after the other in a slot, whose difference is what one more takes.
+ONCE, OFTEN = 2, 4
+
 #: Passes kept of a long loop to measure the time of one more than in an outline.
 MORE = 10
 #: The same for a tile that follows others: consumers take longer to find their distance again.
@@ -62,6 +65,7 @@ class SmTimes:
         self._machine, self._dtype, self._misses = machine, dtype, misses
         self._capacity, self._limited = capacity, limited
         self._lives: dict[tuple[int, ...], Life] = {}
+        self._steady: dict[tuple[int, int], Life] = {}
         self._kept: list[TileProgram] = []  # so that ids stay theirs
         self._passes: dict[tuple[Kind, int, int], Life] = {}
 
@@ -95,6 +99,29 @@ class SmTimes:
         self.life(launch, number, residents)
         return self._passes[kind, residents, 0].cycles
 
+    def lives_in_steady(self, launch: Launch, residents: int) -> list[Life]:
+        """Return what one CTA more in each slot takes, by class, once slots are out of step."""
+        return [
+            self._steady_life(launch, number, residents) for number in range(len(launch.classes))
+        ]
+
+    def _steady_life(self, launch: Launch, number: int, residents: int) -> Life:
+        short, cta_class = outline(launch)[number], launch.classes[number]
+        life = self._later(WorkTile(short.program, cta_class.env), residents)
+        for kind, removed in short.removed.items():
+            if (kind, residents, 0) not in self._passes:
+                self.life(launch, number, residents)
+            life = life.plus(self._passes[kind, residents, 0], removed)
+        return life
+
+    def _later(self, tile: WorkTile, residents: int) -> Life:
+        key = (id(tile.program), residents)
+        if key not in self._steady:
+            self._kept.append(tile.program)
+            few, more = (self.simulate([tile], residents, turns=n) for n in (ONCE, OFTEN))
+            self._steady[key] = Life(0.0, {}).plus(more.plus(few, -1.0), 1.0 / (OFTEN - ONCE))
+        return self._steady[key]
+
     def _one_more(self, short: Shortened, cta_class: CtaClass, residents: int, before: int) -> Life:
         """Return what one shortened tile adds to ``before`` others."""
         tile = WorkTile(short.program, cta_class.env)
@@ -110,18 +137,34 @@ class SmTimes:
         return known
 
     def simulate(
-        self, tiles: Sequence[WorkTile], residents: int, watch: Watch | None = None
+        self,
+        tiles: Sequence[WorkTile],
+        residents: int,
+        watch: Watch | None = None,
+        turns: int = 1,
     ) -> Life:
-        """Run ``residents`` CTAs that start together and take ``tiles``; return their mean life."""
+        """Run ``turns`` CTAs, each with ``tiles``, in each of ``residents`` slots.
+
+        The slots start together. Returns the mean over slots.
+        """
         env = simpy.Environment()
         book = JobBook(self._machine, self._dtype, self._misses)
         sm = Sm(env, self._machine, book, self._capacity, watch, self._limited)
-        lives: list[float] = []
-        for _ in range(residents):
+        ends: list[float] = []
+
+        def begin(left: int) -> None:
+            def done() -> None:
+                if left > 1:
+                    begin(left - 1)
+                else:
+                    ends.append(env.now)
+
             first, *others = tiles
-            rest = iter(others)
-            sm.start(first, lambda: lives.append(env.now), partial(next, rest, None))
+            sm.start(first, done, partial(next, iter(others), None))
+
+        for _ in range(residents):
+            begin(turns)
         env.run()
-        check_finished(residents - len(lives))
+        check_finished(residents - len(ends))
         time = {r: t / residents for r, t in sm.ledger.time.items()}
-        return Life(sum(lives) / residents, time)
+        return Life(sum(ends) / residents, time)

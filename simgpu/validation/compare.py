@@ -74,21 +74,36 @@ def compare(
     compared = []
     for number, m in enumerate(measured):
         try:
-            result = run(
-                m.schedule,
-                m.problem,
-                gpu or m.gpu,
-                params=m.params,
-                resources=m.resources,
-                clock_mhz=m.counter_clock_mhz,
-            )
+            result = _predicted(m, gpu or m.gpu, m.counter_clock_mhz)
             found = {**metrics(result), **_registers(m, gpu or m.gpu), **_loop(m, result, gpu)}
+            if len(set(m.clocks_mhz)) > 1:
+                found["cycles"] = _cycles_by_launch(m, gpu or m.gpu)
             compared.append(Compared(m, found))
         except SimgpuError as error:
             compared.append(Compared(m, {}, str(error)))
         if progress:
             progress(number + 1)
     return compared
+
+
+def _predicted(m: Measured, gpu: str | Profile, clock_mhz: float | None) -> Run:
+    return run(
+        m.schedule,
+        m.problem,
+        gpu,
+        params=m.params,
+        resources=m.resources or None,
+        clock_mhz=clock_mhz,
+    )
+
+
+def _cycles_by_launch(m: Measured, gpu: str | Profile) -> float:
+    """Return the cycles of several launches, each at the clock at which it was measured.
+
+    A launch that waits for HBM takes fewer cycles at a lower clock, and power lowers it for some.
+    """
+    runs = (_predicted(m, gpu, clock) for clock in m.clocks_mhz)
+    return sum(run.launches[number].cycles for number, run in enumerate(runs))
 
 
 def metrics(result: Run) -> dict[str, float]:

@@ -17,6 +17,8 @@ from simgpu.validation.records import Measurement, read
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from simgpu.validation.records import Kernel, Launch
+
 #: Registers a thread beyond which a run counts as one that spills.
 SPILLS = 10
 
@@ -48,11 +50,18 @@ SETS = ("runs.jsonl", "fa3_runs.jsonl", "unseen_runs.jsonl", "fa3_persistent_run
 #: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.
 LOOP = ("time_us", "loop_cycles", "clock_mhz")
 
-#: What a measured kernel does that its parameters do not say: our FA1 in Triton splits rows over
-#: its warps, and begins in registers; our FA3 in Gluon has two consumers, P in registers and, when
-#: it is persistent, a buffer of its own for O.
+#: What a measured kernel does that its parameters do not say. Ours in Triton: FA1 splits rows over
+#: its warps, begins in registers, and loads and stores its state by rows; standard attention masks
+#: the scores before it stores them. FA3 in Gluon has two consumers, P in registers and, when it is
+#: persistent, a buffer of its own for O.
 AS_MEASURED: dict[str, dict[str, Any]] = {
-    "fa1": {"warp_partition": "split-q", "initial": "registers"},
+    "fa1": {
+        "warp_partition": "split-q",
+        "initial": "registers",
+        "state": "coalesced",
+        "ahead": True,
+    },
+    "standard": {"mask": "scores"},
     "fa3": {"block_m": 128, "p_in": "registers", "padding": "power_of_two", "o_in": "own"},
 }
 #: Records of our FA3 that do not say whether it was persistent are of the kernel before it could
@@ -66,8 +75,9 @@ ONCE: dict[str, dict[str, Any]] = {
 class Measured:
     """One measured run of a kernel that one of our schedules describes.
 
-    ``counters`` are summed over launches, by the keys of ``COUNTERS`` and ``LOOP``; ``registers``
-    and ``shared`` bytes are the compiler's, for a single launch. ``kernel`` names one that is not
+    ``counters`` are summed over launches, by the keys of ``COUNTERS`` and ``LOOP``; ``resources``
+    are what the compiler found of each launch, empty where it was not recorded; ``clocks_mhz`` is
+    the SM clock of each launch while its counters were taken. ``kernel`` names one that is not
     ours.
     """
 
@@ -76,28 +86,21 @@ class Measured:
     schedule: str
     params: dict[str, Any]
     problem: Attention
-    registers: int | None
-    shared_bytes: int | None
-    spills: int
+    resources: tuple[dict[str, int], ...] = field(hash=False)
     counters: dict[str, float] = field(hash=False)
     kernel: str | None = None
+    clocks_mhz: tuple[float, ...] = field(hash=False, default=())
+
+    @property
+    def spills(self) -> int:
+        """The most registers a thread that a launch spills."""
+        return max((found.get("spills", 0) for found in self.resources), default=0)
 
     @property
     def counter_clock_mhz(self) -> float | None:
         """The SM clock while the counters were taken: HBM's share of a cycle depends on it."""
         seconds = self.counters.get("seconds")
         return self.counters["cycles"] / seconds / 1e6 if seconds else None
-
-    @property
-    def resources(self) -> dict[str, int] | None:
-        """What the compiler found, as ``simgpu.run`` takes it."""
-        if self.registers is None or self.shared_bytes is None:
-            return None
-        return {
-            "registers": self.registers,
-            "shared_bytes": self.shared_bytes,
-            "spills": self.spills,
-        }
 
     @property
     def label(self) -> str:
@@ -177,10 +180,9 @@ def _from_record(
         k.name,
         params,
         problem,
-        k.registers if not record.launches else None,
-        k.shared_bytes if not record.launches else None,
-        max([k.spills or 0, *(x.spills or 0 for x in record.launches)]),
+        tuple(_found(x) for x in (record.launches or (k,))),
         counters,
+        clocks_mhz=tuple(_clock_mhz(x.counters or {}) for x in record.launches),
     )
 
 
@@ -188,19 +190,27 @@ def _public(
     name: str, problem: Attention, counters: dict[str, float], gpu: str, origin: str
 ) -> Measured:
     kernel = PUBLIC[name]
-    known = kernel.resources.get(problem.head_dim, {})
+    known = kernel.resources.get(problem.head_dim)
     return Measured(
         origin,
         gpu,
         kernel.schedule,
         kernel.of(problem.head_dim),
         problem,
-        known.get("registers"),
-        known.get("shared_bytes"),
-        known.get("spills", 0),
+        (known,) if known else (),
         counters,
         kernel.title,
     )
+
+
+def _clock_mhz(raw: dict[str, float]) -> float:
+    return raw[COUNTERS["cycles"]] / raw[COUNTERS["seconds"]] / 1e6
+
+
+def _found(of: Kernel | Launch) -> dict[str, int]:
+    """Return what the compiler found of a launch, as ``simgpu.run`` takes it."""
+    found = {"registers": of.registers, "shared_bytes": of.shared_bytes, "spills": of.spills}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _loop(record: Measurement) -> dict[str, float]:
@@ -276,8 +286,12 @@ def _tile_sweep(path: Path, gpu: str) -> Iterator[Measured]:
             "fa2",
             params,
             problem,
-            k["registers"],
-            k["shared_bytes"],
-            k["spilled_registers"],
+            (
+                {
+                    "registers": k["registers"],
+                    "shared_bytes": k["shared_bytes"],
+                    "spills": k["spilled_registers"],
+                },
+            ),
             _named(run["counters"]),
         )

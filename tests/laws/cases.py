@@ -68,6 +68,8 @@ standard = st.builds(
     stages=stages,
     warps=st.sampled_from([1, 4]),
     scores=st.sampled_from(["problem", "accumulator"]),
+    mask=st.sampled_from(["softmax", "scores", "pass"]),
+    copies=st.booleans(),
 )
 
 
@@ -95,6 +97,7 @@ def fa1(draw: st.DrawFn) -> FlashAttention1:
     """Split-k needs 16 keys a warp."""
     warps = draw(st.sampled_from([1, 2, 4]))
     split = draw(st.sampled_from(["split-k", "split-q"]))
+    state = draw(st.sampled_from(["accumulator", "coalesced"]))
     keys = draw(st.sampled_from([1, 2])) * 16 * warps
     return FlashAttention1(
         block_m=draw(sides),
@@ -103,6 +106,8 @@ def fa1(draw: st.DrawFn) -> FlashAttention1:
         warps=warps,
         warp_partition=split,
         initial=draw(st.sampled_from(["global", "registers"])),
+        state=state,
+        ahead=state == "coalesced" or draw(st.booleans()),
     )
 
 
@@ -116,6 +121,9 @@ schedules: dict[str, st.SearchStrategy[Any]] = {
 #: One of each, small enough to mutate and to print.
 SMALL: dict[str, Any] = {
     "fa1": FlashAttention1(block_m=16, block_n=32, warps=2),
+    "fa1_coalesced": FlashAttention1(
+        block_m=16, block_n=32, warps=2, state="coalesced", ahead=True
+    ),
     "fa2": FlashAttention2(block_m=32, block_n=16, warps=2),
     "fa2_cuda": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1, order="cuda"),
     "fa2_qk_ahead": FlashAttention2(block_m=32, block_n=16, warps=2, order="qk_ahead"),

@@ -160,6 +160,7 @@ HANDOVER = {
 }
 REDUNDANT = {
     "fa1": {"all: wait all.sync", "all: wait q.empty"},
+    "fa1_coalesced": {"all: wait all.sync"},
     "fa2": {
         "all: wait all.sync",
         "all: wait k.empty",

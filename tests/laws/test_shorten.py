@@ -63,7 +63,9 @@ problems = st.builds(
     causal=st.booleans(),
     window=st.sampled_from([None, None, 300]),
 )
-MISSES = MissRates(read={"K": 0.3, "V": 0.3, "Q": 1.0}, written={"O": 1.0}, late=0.3)
+MISSES = MissRates(
+    read={"K": 0.3, "V": 0.3, "Q": 1.0}, written={"O": 1.0}, late={"K": 0.3, "V": 0.3, "Q": 0.3}
+)
 
 
 def machine() -> Machine:

@@ -143,6 +143,48 @@ def test_resources_take_the_place_of_estimates():
     assert simgpu.run("fa2", SMALL, "h200").launches[0].registers_estimated
 
 
+def test_each_launch_may_have_resources_of_its_own():
+    found = [{"registers": n, "spills": 0} for n in (93, 64, 168)]
+    run = simgpu.run("standard", SMALL, "h200", resources=found)
+    assert [x.registers for x in run.launches] == [93, 64, 168]
+    assert not any(x.registers_estimated for x in run.launches)
+    assert run.to_dict()["provenance"]["resources"] == found
+    for_all = simgpu.run("standard", SMALL, "h200", resources={"registers": 100})
+    assert [x.registers for x in for_all.launches] == [100, 100, 100]
+    assert for_all.to_dict()["provenance"]["resources"] == {"registers": 100}
+
+
+def test_a_resource_is_said_to_be_given_where_all_launches_have_it():
+    given = {"registers": 200, "spills": 60}
+    told, partly = (
+        str(simgpu.run("standard", SMALL, "h200", resources=[given, given, last]))
+        for last in (given, {"registers": 200})
+    )
+    assert "60 registers spill" in told
+    assert "60 registers spill (estimated)" not in told
+    assert "60 registers spill (estimated)" in partly
+
+
+def test_resources_for_another_number_of_launches_are_refused():
+    with pytest.raises(
+        ScheduleError, match="given for 2 launches; standard has 3: qk, softmax, pv"
+    ):
+        simgpu.run("standard", SMALL, "h200", resources=[{}, {}])
+
+
+def test_eager_launches_take_at_least_the_hosts_time():
+    params = {"mask": "pass", "copies": True, "eager": True}
+    run = simgpu.run("standard", SMALL, "h200", params=params, clock="sustained")
+    assert [x.name for x in run.launches] == [
+        *("copy_q", "copy_k", "qk", "mask", "softmax", "copy_v", "pv")
+    ]
+    host = load_profile("h200").costs.eager_launch_us
+    assert host is not None
+    assert run.time_us == pytest.approx(7 * host)
+    sooner = simgpu.run("standard", SMALL, "h200", params={**params, "eager": False})
+    assert sooner.cycles < run.cycles
+
+
 def test_parameters_and_objects_give_the_same_run():
     params = {"block_n": "32", "stages": 3}
     named = simgpu.run("fa2", SMALL, "h200", params=params)

@@ -12,6 +12,7 @@ from simgpu.algorithms.fa1 import FlashAttention1
 from simgpu.algorithms.fa2 import FlashAttention2
 from simgpu.algorithms.fa3 import FlashAttention3
 from simgpu.algorithms.standard import StandardAttention
+from simgpu.errors import ScheduleError
 from simgpu.index import Index
 from simgpu.problem import Attention, BlockRange
 from simgpu.program.builder import Cta
@@ -197,6 +198,29 @@ def test_fa1_has_one_cta_a_head_and_exchanges_only_when_it_splits_keys():
 
 def loads_by_pass(program):
     return [s for s in executed(program.roles[0].body) if s.startswith(("copy  q", "copy  O"))]
+
+
+def test_fa1_asks_for_its_state_ahead_and_changes_its_layout_in_every_pass():
+    p = Attention(batch=1, heads_q=1, seq_q=64, seq_kv=64, head_dim=16)
+    tile = {"block_m": 64, "block_n": 32, "initial": "registers", "warp_partition": "split-q"}
+
+    def steps(**params):
+        program = record(FlashAttention1(**tile, **params), p).launches[0].classes[0].program
+        return executed(program.roles[0].body)
+
+    late, ahead = steps(), steps(ahead=True)
+    product = next(i for i, s in enumerate(late) if s.startswith("mma   pv"))
+    assert all(i > product for i, s in enumerate(late) if "<- ACC" in s)
+    exps = [i for i, s in enumerate(ahead) if s.startswith("apply block_exp")]
+    (asked,) = (i for i, s in enumerate(ahead) if "<- ACC" in s)
+    assert exps[0] < asked < exps[1]
+    rows = steps(ahead=True, state="coalesced")
+    passes = sum(s.startswith("mma   s") for s in rows)
+    assert passes == 2
+    for move in ("o <- o.layout", "o.layout <- o", "out_rows <- out.layout"):
+        assert sum(s == f"copy  {move}" for s in rows) == passes, move
+    with pytest.raises(ScheduleError, match="state coalesced asks ahead"):
+        steps(state="coalesced")
 
 
 @pytest.mark.parametrize("causal", [False, True])
