@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from simgpu.compiled.job import Job
 
 # Raise it when what the worker writes changes.
-FORMAT = 2
+FORMAT = 3
 
 
 def cache_folder(given: str | Path | None = None) -> Path:

@@ -2,7 +2,7 @@
 
 The text form (`Listing.to_text`) is what the cache keeps and what test fixtures are made of:
 ``address stall line predicate opcode operands``, one instruction a line, branches to an address;
-``stall/waits/result/reads/yields`` in place of the stall where the scoreboards are known.
+``stall/waits/result/reads`` in place of the stall where the scoreboards are known.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _CODE = re.compile(
 _HIGH_WORD = re.compile(r"^\s*/\*\s*0x([0-9a-f]{16})\s*\*/\s*$")
 _TARGET = re.compile(r"`\((\.L_x_\d+)\)")
 _SCHEDULING = re.compile(r"\s+[?&][A-Za-z0-9_={},]+")
-# Bits 105 to 121 of the 128-bit word, so 41 to 57 of its upper half: stall, yield, the scoreboards
-# of result and operands, and a mask of those waited for.
-_STALL, _YIELD, _RESULT, _OPERANDS, _WAITS = 41, 45, 46, 49, 52
+# Bits 105 to 121 of the 128-bit word, so 41 to 57 of its upper half: stall, the scoreboards of
+# result and operands, and a mask of those waited for.
+_STALL, _RESULT, _OPERANDS, _WAITS = 41, 46, 49, 52
 NO_SCOREBOARD = 7
-NO_CONTROL = 7 << _RESULT | 7 << _OPERANDS | 1 << _YIELD
+NO_CONTROL = 7 << _RESULT | 7 << _OPERANDS
 _BRANCHES = ("BRA", "CALL", "BSSY")
 
 
@@ -47,7 +47,6 @@ class Instruction(NamedTuple):
     waits: int = 0
     result: int = NO_SCOREBOARD
     reads: int = NO_SCOREBOARD
-    yields: bool = False
 
     @property
     def base(self) -> str:
@@ -87,7 +86,7 @@ class Listing:
         for x in self.instructions:
             goal = f" ->{x.target:x}" if x.target >= 0 else ""
             code = " ".join(part for part in (x.predicate, x.opcode, x.operands) if part)
-            control = f"{x.stall}/{x.waits}/{x.result}/{x.reads}/{x.yields:d}"
+            control = f"{x.stall}/{x.waits}/{x.result}/{x.reads}"
             rows.append(f"{x.address:x} {control} {x.line} {code}{goal}\n")
         return "".join(rows)
 
@@ -106,7 +105,7 @@ class Listing:
 def _from_row(row: str) -> Instruction:
     address, control, line, code = row.split(" ", 3)
     stall, *scoreboards = map(int, control.split("/"))
-    waits, result, reads, yields = scoreboards or (0, NO_SCOREBOARD, NO_SCOREBOARD, 0)
+    waits, result, reads = scoreboards or (0, NO_SCOREBOARD, NO_SCOREBOARD)
     code, _, goal = code.partition(" ->")
     predicate, rest = code.split(" ", 1) if code.startswith("@") else ("", code)
     opcode, _, operands = rest.partition(" ")
@@ -122,7 +121,6 @@ def _from_row(row: str) -> Instruction:
         waits,
         result,
         reads,
-        bool(yields),
     )
 
 
@@ -167,7 +165,6 @@ def _read_nvdisasm(text: str) -> list[Instruction]:
                 word >> _WAITS & 63,
                 word >> _RESULT & 7,
                 word >> _OPERANDS & 7,
-                not word >> _YIELD & 1,
             )
         )
     return read

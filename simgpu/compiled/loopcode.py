@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from simgpu.timing.issue import Kind
 
 _COLUMNS = re.compile(r"\.64x(\d+)x")
+_A_IN_REGISTERS = re.compile(r"R\d+, R\d")
+_PENDING = re.compile(r", (0x[0-9a-f]+)")
 _REGISTER = re.compile(r"(?<![A-Z])R(\d+)")
 _KINDS: dict[str, Kind] = {
     "LDGDEPBAR": "commit",
@@ -35,12 +37,13 @@ def loop_code(body: Iterable[Instruction]) -> tuple[Issued, ...]:
     """Return a loop's instructions as `simgpu.timing.issue` follows them.
 
     A register that the instruction before read at the same place and kept (``.reuse``) is not read
-    again. Empty where TMA loads: their barriers are not followed.
+    again. Empty where TMA loads, whose barriers are not followed, and without wgmma.
     """
     out: list[Issued] = []
     kept: dict[int, int] = {}
     body = tuple(body)
-    if any(x.base.startswith(_NOT_FOLLOWED) for x in body):
+    loads_by_tma = any(x.base.startswith(_NOT_FOLLOWED) for x in body)
+    if loads_by_tma or not any(x.base == "HGMMA" for x in body):
         return ()
     for x in body:
         banks, kept = _reads(x, kept)
@@ -54,11 +57,12 @@ def _kind(x: Instruction) -> tuple[Kind, int, bool]:
     if x.base == "HGMMA":
         found = _COLUMNS.search(x.opcode)
         columns = int(found[1]) if found else 0
-        in_registers = x.operands.split(",")[1].strip().startswith("R")
-        return ("mma_registers" if in_registers else "mma"), columns, "gsb0" in x.operands
+        kind: Kind = "mma_registers" if _A_IN_REGISTERS.match(x.operands) else "mma"
+        return kind, columns, "gsb0" in x.operands
     if x.opcode.startswith(("WARPGROUP.DEPBAR", "DEPBAR")):
-        kind: Kind = "wait_mma" if x.opcode.startswith("W") else "wait_copies"
-        return kind, int(x.operands.split(",")[1], 16), False
+        kind = "wait_mma" if x.opcode.startswith("W") else "wait_copies"
+        pending = _PENDING.search(x.operands)
+        return kind, int(pending[1], 16) if pending else 0, False
     if x.predicate == "@!PT":
         return "other", 0, False
     kind = _KINDS.get(x.base, "alu" if pipe_of(x) == "alu" else "other")

@@ -104,7 +104,7 @@ def test_a_gpu_must_have_the_instruction():
     ("params", "said"),
     [
         ({"order": "cuda"}, "^stages is 2: order 'cuda' keeps one tile each of K and V, set 1$"),
-        ({"order": "cutlass"}, "one of triton, cuda"),
+        ({"order": "cutlass"}, "one of triton, qk_ahead, cuda"),
         ({"instruction": "mma_sync"}, "one of mma.sync, wgmma"),
     ],
 )

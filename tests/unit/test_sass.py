@@ -40,10 +40,10 @@ def opcodes(listing, parts):
     return [x.opcode for p in parts for x in listing.instructions[p.first : p.last + 1] * p.times]
 
 
-def test_nvdisasm_text_is_read_with_stalls_lines_predicates_and_targets():
+def test_nvdisasm_text_is_read_with_stalls_scoreboards_lines_predicates_and_targets():
     listing = Listing.from_nvdisasm(NVDISASM)
     assert listing.instructions == (
-        Instruction(0x00, 7, 7, "", "S2R", "R0, SR_TID.X"),
+        Instruction(0x00, 7, 7, "", "S2R", "R0, SR_TID.X", result=0),
         Instruction(0x10, 5, 7, "@!P0", "FFMA.FTZ", "R1, R2, R3, R4"),
         Instruction(0x20, 4, 8, "", "BRA.U", "UP0", 0x10),
         Instruction(0x30, 5, 8, "", "EXIT", ""),

@@ -25,7 +25,7 @@ def test_slots_out_of_step_are_quicker_but_not_than_hbm(placed, number):
     slots = one.fit.ctas_per_sm
     (life,), (later,) = (f(one.launch, slots) for f in (times.lives, times.lives_in_steady))
     assert later.cycles < life.cycles
-    asked = one.served.demand[HBM] / one.launch.grid.ctas * slots
+    asked = one.served.demand[HBM] / one.launch.grid.tiles * slots
     assert later.cycles >= asked / machine.capacity[HBM] * (1 - 1e-6)
 
 
