@@ -34,7 +34,7 @@ def with_pass_times(
     for compiled loops.
     """
     number, residents = longest(launch), min(slots, math.ceil(launch.grid.tiles / machine.sms))
-    kind = _full_passes(launch, number)
+    kind = full_passes(launch, number)
     if kind is None or not mix.full_code or machine.profile.issue is None:
         return launch
     share = machine.shared_by(min(launch.grid.tiles, machine.sms))
@@ -42,10 +42,10 @@ def with_pass_times(
     events = times.one_pass(launch, number, kind, residents)
     late = max(x.get(name, 0.0) for x in (misses.late, misses.read) for name in ("K", "V"))
     found = pass_cycles(mix.full_code, machine, residents, mix.warps, late)
-    return _stretched(launch, (1.0 + found / events) / 2)
+    return stretched(launch, (1.0 + found / events) / 2)
 
 
-def _full_passes(launch: Launch, number: int) -> Kind | None:
+def full_passes(launch: Launch, number: int) -> Kind | None:
     """Return the kind of the long loop of passes without a mask, if there is one."""
     for cut in outline(launch)[number].cuts:
         applied = [
@@ -56,7 +56,8 @@ def _full_passes(launch: Launch, number: int) -> Kind | None:
     return None
 
 
-def _stretched(launch: Launch, by: float) -> Launch:
+def stretched(launch: Launch, by: float) -> Launch:
+    """Return the launch with its softmax loops ``by`` times as long."""
     programs: dict[int, TileProgram] = {}
     for program in (c.program for c in launch.classes):
         if id(program) not in programs:

@@ -6,8 +6,14 @@ import simgpu
 from simgpu.compiled.known import known_mixes, read_mix, write_mix
 from simgpu.compiled.listing import Listing
 from simgpu.compiled.loopcode import from_json, loop_code, to_json
+from simgpu.compiled.passes import full_passes, stretched
+from simgpu.cost.job import MissRates
 from simgpu.hardware.load import load_profile
+from simgpu.hardware.machine import Machine
+from simgpu.program.record import record
+from simgpu.schedules import make_schedule
 from simgpu.timing.issue import Issued
+from simgpu.timing.steady import SmTimes
 
 PROBLEM = simgpu.Attention(batch=2, heads_q=8, seq_q=2048, head_dim=128)
 TILE = {"block_m": 128, "block_n": 64, "warps": 8, "stages": 3}
@@ -66,6 +72,19 @@ def test_a_stretched_loop_takes_so_much_longer_in_both_modes():
     few = simgpu.Attention(batch=1, heads_q=4, seq_q=1024, head_dim=128)
     fast, exact = (simgpu.run("fa2", few, params=TILE, exact=e).cycles for e in (False, True))
     assert fast == pytest.approx(exact, rel=0.03)
+
+
+@pytest.mark.parametrize("residents", [1, 2])
+def test_a_stretch_lengthens_a_pass_by_just_so_much(residents):
+    launch = record(make_schedule("fa2", TILE), PROBLEM).launches[0]
+    machine = Machine.from_profile(H200)
+    kind = full_passes(launch, 0)
+    assert kind is not None
+    plain = SmTimes(machine, "fp16", MissRates()).one_pass(launch, 0, kind, residents)
+    longer = stretched(launch, 1.25)
+    times = SmTimes(machine, "fp16", MissRates())
+    found = times.one_pass(longer, 0, full_passes(longer, 0), residents)
+    assert found == pytest.approx(1.25 * plain, rel=0.01)
 
 
 LOOP = """\
