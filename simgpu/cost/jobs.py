@@ -59,7 +59,8 @@ def _apply(op: Apply, role: Role, machine: Machine, misses: MissRates) -> Jobs:
     rows = _rows(op, role, machine)
     alone = costs.row_max_chain_cycles * rows.scores if fn.chain else 0.0
     latency = rows.max_cycles * fn.chain + rows.exp_cycles * fn.exps
-    apply = Job(issue_of(mix), alone, latency, _per_scheduler(role, machine))
+    warps = NO_GAP if fn.dense else _per_scheduler(role, machine)
+    apply = Job(issue_of(mix), alone, latency, warps)
     before, after = _through_tmem(op, role, machine)
     spilled = local_bytes(op, role)
     if not spilled:
