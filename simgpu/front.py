@@ -11,6 +11,7 @@ from simgpu.hardware.machine import HBM, ISSUE, REPORTED_UNITS, TENSOR, Machine
 from simgpu.place import place, prepare
 from simgpu.read.bound import bound, longest
 from simgpu.result.run import STALLS, LaunchResult, Run
+from simgpu.tensor import dtype_bytes
 from simgpu.timing.clock import Activity, board_clock
 from simgpu.timing.follow import follow
 from simgpu.timing.simulate import SELDOM, hbm_share, simulate
@@ -122,12 +123,14 @@ def _at_board_clock(case: Case, found: Run, exact: bool) -> Run:
 def activity(found: Run, cycles: float | None = None) -> Activity:
     """Return what a run does, from which its clock follows; in ``cycles`` instead of its own."""
     sms, own = found.provenance["sms"], found.cycles
+    # the energies are those of 16-bit operands; narrower ones are taken to need as much a bit
+    of_16_bits = dtype_bytes(found.problem.dtype) / dtype_bytes("fp16")
     working = sum(
         min(1.0, x.ctas / sms) * x.cycles / own for x in found.launches if x.work.flops_tensor
     )
     return Activity(
         cycles=own if cycles is None else cycles,
-        tensor_flops=sum(x.work.flops_tensor for x in found.launches),
+        tensor_flops=sum(x.work.flops_tensor for x in found.launches) * of_16_bits,
         instructions=sum(x.mix.total for x in found.launches),
         l2_bytes=sum(x.work.global_read_bytes for x in found.launches),
         hbm_bytes=sum(x.hbm_read_bytes + x.hbm_write_bytes for x in found.launches),

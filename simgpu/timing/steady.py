@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 ONCE, OFTEN = 2, 4
 
 #: Passes kept of a long loop to measure the time of one more than in an outline.
-MORE = 10
-#: The same for a tile that follows others: consumers take longer to find their distance again.
-MORE_AFTER = 15
+MORE = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +82,7 @@ class SmTimes:
         for kind, removed in short.removed.items():
             key = (kind, residents, before)
             if key not in self._passes:
-                more = shorten(
-                    cta_class.program, cta_class.env, {kind: MORE_AFTER if before else MORE}
-                )
+                more = shorten(cta_class.program, cta_class.env, {kind: MORE})
                 longer = self._one_more(more, cta_class, residents, before)
                 passes = removed - more.removed.get(kind, 0)
                 difference = longer.plus(self._one_more(short, cta_class, residents, before), -1.0)

@@ -100,7 +100,11 @@ class NotPredicted(_Part):
 
 
 class Publication(_Part):
-    """One file: a source's rows on one GPU; without a clock the profile's sustained one is used."""
+    """One file: a source's rows on one GPU.
+
+    Its clock is the one that was set: where the profile knows energies and the board's power allows
+    less, less is used. Without one it is the profile's sustained clock.
+    """
 
     schema_: Literal["simgpu.published/1"] = Field(alias="schema")
     paper: str
