@@ -45,7 +45,13 @@ SECTOR_BYTES = 32
 #: Kernels of ours.
 OURS = ("fa2", "fa1", "fa3", "standard")
 #: Committed sets of a GPU, beside the first sweep over tiles.
-SETS = ("runs.jsonl", "fa3_runs.jsonl", "unseen_runs.jsonl", "fa3_persistent_runs.jsonl")
+SETS = (
+    "runs.jsonl",
+    "fa3_runs.jsonl",
+    "unseen_runs.jsonl",
+    "fa3_persistent_runs.jsonl",
+    "unseen_second_runs.jsonl",
+)
 
 #: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.
 LOOP = ("time_us", "loop_cycles", "clock_mhz")
