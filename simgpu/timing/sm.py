@@ -218,9 +218,9 @@ class _Cta:
             since = self._sm.env.now
             by = yield event
             self._span(role, since, op, self._reasons[op.barrier.name])
-            if self._sm.watch is not None:
+            now = self._sm.env.now
+            if self._sm.watch is not None and now > since:
                 assert isinstance(by, By)
-                now = self._sm.env.now
                 flow = Flow(self._number, now, by.signal, by.role, by.flight, role.name)
                 self._sm.watch.flows.append(flow)
 

@@ -78,3 +78,10 @@ def test_a_gpu_without_energies_runs_at_its_sustained_clock():
 def test_an_unknown_clock_is_refused():
     with pytest.raises(UnknownNameError, match="board"):
         simgpu.run("fa2", PROBLEM, "h200", clock="bord")
+
+
+def test_operands_of_8_bits_take_half_the_energy():
+    problem = simgpu.Attention(batch=1, heads_q=4, seq_q=512, head_dim=128, dtype="fp8")
+    run = simgpu.run("fa3", problem, "h200")
+    executed = sum(launch.work.flops_tensor for launch in run.launches)
+    assert activity(run).tensor_flops == executed / 2

@@ -140,7 +140,7 @@ def test_resources_take_the_place_of_estimates():
     launch = simgpu.run("fa2", SMALL, "h200", resources=resources).launches[0]
     assert (launch.registers, launch.registers_estimated) == (138, False)
     assert launch.shared_bytes == 131072
-    assert simgpu.run("fa2", SMALL, "h200").launches[0].registers_estimated
+    assert simgpu.run("fa2", SMALL, "h200", mix="analytic").launches[0].registers_estimated
 
 
 def test_each_launch_may_have_resources_of_its_own():

@@ -76,7 +76,7 @@ def test_arrows_lead_from_arrivals_and_landings_to_the_waits_they_release(timeli
 
 
 def test_counters_integrate_to_the_utilisation_of_the_exact_run(traced):
-    run = simgpu.run("fa3", PROBLEM, gpu="h100", exact=True)
+    run = simgpu.run("fa3", PROBLEM, gpu="h100", exact=True, clock="sustained")
     for unit, used in run.launches[0].utilization.items():
         if unit == "tmem":
             continue

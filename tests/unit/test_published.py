@@ -96,6 +96,16 @@ def test_without_a_clock_the_sustained_one_counts(written):
     assert a.predicted_tflops == b.predicted_tflops
 
 
+def test_a_clock_that_the_board_cannot_hold_is_not_taken(written):
+    row = ROW.replace("batch: 1", "batch: 16").replace("seqlen: 512", "seqlen: 4096")
+    (found,) = predict([read_publication(written(HEAD.replace("1500", "1900") + row))])
+    problem = simgpu.Attention(batch=16, heads_q=4, seq_q=4096, head_dim=64, causal=True)
+    params = {"block_m": 128, "block_n": 128, "warps": 8}
+    ours = simgpu.run("fa2", problem, "h100", params=params)
+    assert ours.clock_mhz < 1900
+    assert found.predicted_tflops["simgpu"] == pytest.approx(ours.tflops)
+
+
 def test_milliseconds_are_the_same_speed(written):
     row = ROW.replace("tflops: 50", f"ms: {MS}")
     (in_ms,) = predict([read_publication(written(HEAD + row))])
