@@ -35,11 +35,15 @@ UNIT_PIPES = ("mufu", "fma", "alu")
 
 @dataclass(frozen=True, slots=True)
 class CompiledRecording:
-    """A recording with the compiler's instructions, and what the compiler made of each launch."""
+    """A recording with the compiler's instructions, and what the compiler made of each launch.
+
+    ``known``: the kernels came compiled with the package.
+    """
 
     recording: Recording
     mixes: tuple[CompiledMix, ...]
     differences: tuple[str, ...]
+    known: bool = False
 
     @property
     def resources(self) -> tuple[dict[str, int], ...]:
@@ -59,6 +63,7 @@ class CompiledRecording:
         """Where the mix comes from, and where the analytic one is more than 10 % off."""
         return {
             "mix_source": self.mixes[0].source,
+            "mix_known": self.known,
             "mix_differences": list(self.differences),
         }
 
@@ -86,7 +91,7 @@ def known_recording(recording: Recording, machine: Machine) -> CompiledRecording
     """Return the same of kernels that came compiled with the package, or None for others."""
     mixes = known_mixes(recording.name, recording.params, recording.problem, machine.profile)
     try:
-        return None if mixes is None else with_mixes(recording, mixes, machine)
+        return mixes and replace(with_mixes(recording, mixes, machine), known=True)
     except UnsupportedError:  # rows that see no key have no pass
         return None
 

@@ -56,6 +56,7 @@ def test_auto_takes_what_is_known_and_says_so():
     assert (auto.mix, analytic.mix) == ("compiled", "analytic")
     assert not auto.longest.registers_estimated
     assert auto.provenance["mix_source"] == "Triton 3.6.0, sm_90a"
+    assert auto.provenance["mix_known"]
     assert auto.provenance["mix_differences"] == []
     assert auto.cycles != analytic.cycles
     assert abs(auto.cycles / analytic.cycles - 1) < 0.15

@@ -15,7 +15,7 @@ import simgpu
 SCHEMA = json.loads(
     (Path(__file__).resolve().parents[2] / "docs/reference/run.schema.json").read_text("utf-8")
 )
-COMPILED = {"mix_source", "mix_differences"}
+COMPILED = {"mix_source", "mix_known", "mix_differences"}
 VALIDATOR = Draft202012Validator(SCHEMA)
 SMALL = simgpu.Attention(batch=1, heads_q=2, seq_q=300, head_dim=64)
 WINDOW = simgpu.Attention(batch=1, heads_q=4, heads_kv=2, seq_q=300, head_dim=64, window=100)
