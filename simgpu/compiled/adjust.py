@@ -90,8 +90,10 @@ def compile_recording(recording: Recording, machine: Machine) -> CompiledRecordi
 def known_recording(recording: Recording, machine: Machine) -> CompiledRecording | None:
     """Return the same of kernels that came compiled with the package, or None for others."""
     mixes = known_mixes(recording.name, recording.params, recording.problem, machine.profile)
+    if mixes is None:
+        return None
     try:
-        return mixes and replace(with_mixes(recording, mixes, machine), known=True)
+        return replace(with_mixes(recording, mixes, machine), known=True)
     except UnsupportedError:  # rows that see no key have no pass
         return None
 
