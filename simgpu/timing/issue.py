@@ -138,12 +138,10 @@ class _Scheduler:
             if not ready:
                 raise UnsupportedError("the compiled loop waits for a barrier that never completes")
             now = max(now, min(at for at, _ in ready))
-            behind = len(self._warps)
-            _, warp = (
-                min(((w.number - turn) % behind, w) for at, w in ready if at <= now)
-                if len(ready) > 1
-                else (0, ready[0][1])
-            )
+            behind = [
+                ((w.number - turn) % len(self._warps), w.number) for at, w in ready if at <= now
+            ]
+            warp = self._warps[min(behind)[1]]
             turn = warp.number + 1
             now += self._issue(warp, now)
             if len(warp.tops) > PASSES:
