@@ -76,7 +76,8 @@ def compile_recording(recording: Recording, machine: Machine) -> CompiledRecordi
     """
     for launch in recording.launches:
         _check(launch)
-    mixes = compiled_mixes(recording.name, recording.params, recording.problem, machine.profile)
+    args = (recording.name, recording.params, recording.problem, machine.profile)
+    mixes = compiled_mixes(*args, line_info=False)  # as measured kernels and known ones are
     made = with_mixes(recording, mixes, machine)
     lines = []
     for launch, with_counts, mix in zip(

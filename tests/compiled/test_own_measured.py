@@ -106,7 +106,7 @@ def test_a_run_with_the_compiled_mix_executes_what_was_counted(records, cache_di
     counted = [r for r in records if r.kernel.name == "fa2" and r.counters]
     counted = counted[:: max(1, len(counted) // RUNS)][:RUNS]
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_dir))
-    jobs = [own_job("fa2", r.kernel.params, problem_of(r), 90) for r in counted]
+    jobs = [own_job("fa2", r.kernel.params, problem_of(r), 90, line_info=False) for r in counted]
     compile_jobs(jobs)  # in one process
     assert {r.problem.mask for r in counted} == {"none", "causal"}
     for record in counted:
