@@ -96,9 +96,9 @@ def _published(
     if sys.stderr.isatty():
         rows = -(-sum(len(p.rows) for p in found) // max(1, every))
         with typer.progressbar(length=rows, label="predicting", file=sys.stderr) as bar:
-            predicted = predict(found, every, progress=lambda _: bar.update(1))
+            predicted = predict(found, every, progress=lambda _: bar.update(1), workers=None)
     else:
-        predicted = predict(found, every)
+        predicted = predict(found, every, workers=None)
     lines = published_table(predicted)
     if as_json:
         data = {
@@ -129,6 +129,6 @@ def _groups(by: str) -> Callable[[Compared], str]:
 
 def _with_progress(found: list[Measured], gpu: str) -> list[Compared]:
     if not sys.stderr.isatty():
-        return compare(found, gpu)
+        return compare(found, gpu, workers=None)
     with typer.progressbar(length=len(found), label="predicting", file=sys.stderr) as bar:
-        return compare(found, gpu, progress=lambda _: bar.update(1))
+        return compare(found, gpu, progress=lambda _: bar.update(1), workers=None)

@@ -12,6 +12,7 @@ from simgpu.frame import flat, frame
 from simgpu.front import run
 from simgpu.hardware.load import load_profile
 from simgpu.hardware.profile import Profile
+from simgpu.parallel import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from simgpu.program.program import Schedule
 
 SCHEMA = "simgpu.sweep/1"
-#: Fewer points than this are not worth the start of other processes.
-FEW = 8
 
 
 class Point(NamedTuple):
@@ -76,7 +75,7 @@ def sweep(
     points = list(_points(_many(schedules), _many(problems), _many(gpus), params or {}, options))
     rows: list[dict[str, Any]] = []
     try:
-        for row in _predictions(points, workers):
+        for row in each(predict, points, workers):
             rows.append(row)
             progress()
     except KeyboardInterrupt:
@@ -98,18 +97,6 @@ def _points(
     grid = [dict(zip(params, values, strict=True)) for values in product(*params.values())]
     for schedule, problem, gpu, chosen in product(schedules, problems, gpus, grid):
         yield Point(schedule, chosen, problem, gpu, options)
-
-
-def _predictions(points: list[Point], workers: int | None) -> Iterator[dict[str, Any]]:
-    if workers == 1 or (workers is None and len(points) < FEW):
-        return map(predict, points)
-    try:
-        from joblib import Parallel, delayed
-    except ImportError:
-        return map(predict, points)
-    shared = Parallel(n_jobs=workers or -1, batch_size=1, return_as="generator")
-    found: Iterator[dict[str, Any]] = shared(delayed(predict)(point) for point in points)
-    return found
 
 
 def predict(point: Point) -> dict[str, Any]:

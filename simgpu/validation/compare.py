@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from simgpu.cost.registers import estimated_registers
 from simgpu.errors import SimgpuError
 from simgpu.front import activity, run
 from simgpu.hardware.load import load_profile
+from simgpu.parallel import each
 from simgpu.program.record import record
 from simgpu.read.bound import longest
 from simgpu.schedules import make_schedule
@@ -69,21 +71,29 @@ def compare(
     measured: Iterable[Measured],
     gpu: str | Profile | None = None,
     progress: Callable[[int], None] | None = None,
+    workers: int | None = 1,
 ) -> list[Compared]:
-    """Predict every run, given what its compiler found and the clock it ran at."""
+    """Predict every run, given what its compiler found and the clock it ran at.
+
+    ``workers`` processes share them (`simgpu.parallel.each`).
+    """
     compared = []
-    for number, m in enumerate(measured):
-        try:
-            result = _predicted(m, gpu or m.gpu, m.counter_clock_mhz)
-            found = {**metrics(result), **_registers(m, gpu or m.gpu), **_loop(m, result, gpu)}
-            if len(set(m.clocks_mhz)) > 1:
-                found["cycles"] = _cycles_by_launch(m, gpu or m.gpu)
-            compared.append(Compared(m, found))
-        except SimgpuError as error:
-            compared.append(Compared(m, {}, str(error)))
+    for found in each(partial(_compared, gpu=gpu), list(measured), workers):
+        compared.append(found)
         if progress:
-            progress(number + 1)
+            progress(len(compared))
     return compared
+
+
+def _compared(m: Measured, gpu: str | Profile | None) -> Compared:
+    try:
+        result = _predicted(m, gpu or m.gpu, m.counter_clock_mhz)
+        found = {**metrics(result), **_registers(m, gpu or m.gpu), **_loop(m, result, gpu)}
+        if len(set(m.clocks_mhz)) > 1:
+            found["cycles"] = _cycles_by_launch(m, gpu or m.gpu)
+    except SimgpuError as error:
+        return Compared(m, {}, str(error))
+    return Compared(m, found)
 
 
 def _predicted(m: Measured, gpu: str | Profile, clock_mhz: float | None) -> Run:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from simgpu.errors import ScheduleError, VerifyError
 from simgpu.front import run
 from simgpu.hardware.load import load_profile
+from simgpu.parallel import each
 from simgpu.units import cycles_to_us, tflops
 
 if TYPE_CHECKING:
@@ -69,18 +70,23 @@ def predict(
     found: Iterable[Publication],
     every: int = 1,
     progress: Callable[[int], None] | None = None,
+    workers: int | None = 1,
 ) -> list[PublishedRun]:
-    """Predict each ``every``-th row, by simgpu and by the rooflines."""
+    """Predict each ``every``-th row, by simgpu and by the rooflines.
+
+    ``workers`` processes share them (`simgpu.parallel.each`).
+    """
     pairs = [(p, row) for p in found for row in p.rows][:: max(1, every)]
     runs = []
-    for number, (p, row) in enumerate(pairs):
-        runs.append(_predict(p, row))
+    for made in each(_predict, pairs, workers):
+        runs.append(made)
         if progress:
-            progress(number + 1)
+            progress(len(runs))
     return runs
 
 
-def _predict(p: Publication, row: Row) -> PublishedRun:
+def _predict(pair: tuple[Publication, Row]) -> PublishedRun:
+    p, row = pair
     problem = row.problem(p.dtype)
     published = row.tflops or tflops(problem.useful_flops, (row.ms or 0.0) * 1e3)
     unit, value = ("ms", row.ms) if row.ms else ("TFLOP/s", published)
