@@ -157,7 +157,7 @@ def test_conserved_and_bounded_as_ever(exact):
 
 @pytest.fixture
 def compiler(monkeypatch):
-    monkeypatch.setattr(adjust_module, "compiled_mixes", lambda *asked: (MIX,))
+    monkeypatch.setattr(adjust_module, "compiled_mixes", lambda *asked, **how: (MIX,))
 
 
 @pytest.mark.usefixtures("compiler")
