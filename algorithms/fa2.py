@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from simgpu.algorithms.rows import SoftmaxRows
-from simgpu.algorithms.tiles import check_tiles, padded, warps_own
+from simgpu.algorithms.tiles import check_tiles, last_to_first, padded, warps_own
 from simgpu.errors import ScheduleError
-from simgpu.problem import BlockRange
 from simgpu.program.program import Grid
 from simgpu.program.record import schedule
 from simgpu.tensor import accumulator
 
 if TYPE_CHECKING:
     from simgpu.index import Index
-    from simgpu.problem import Attention
+    from simgpu.problem import Attention, BlockRange
     from simgpu.program.builder import Cta
     from simgpu.program.role import RoleBuilder
     from simgpu.program.tile import Ring, View
@@ -150,7 +149,7 @@ class FlashAttention2:
             load_k(blocks[-1].stop - 1)
         rows.begin(w)
         w.wait(q_full)
-        for some in _last_to_first(blocks):
+        for some in last_to_first(blocks, apart=1):
             last = some.start == blocks[0].start
             for i in w.repeat(len(some) - last):
                 one_pass(some.stop - 1 - i, some, some.stop - 2 - i)
@@ -231,14 +230,3 @@ class FlashAttention2:
                 w.wait(v_stored)
                 w.sync()
                 w.mma(rows.o, rows.p, kv)
-
-
-def _last_to_first(ranges: list[BlockRange]) -> list[BlockRange]:
-    """Return ranges of blocks, the last first, the very last block (it may be ragged) apart."""
-    if not ranges:
-        return []
-    *others, last = ranges
-    split = [BlockRange(last.stop - 1, last.stop, last.masked)]
-    if len(last) > 1:
-        split.append(BlockRange(last.start, last.stop - 1, last.masked))
-    return [*split, *others[::-1]]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from simgpu.algorithms.fa3_barriers import Handover, Turns
-from simgpu.algorithms.fa3_roles import Consumer, Stream, last_to_first
-from simgpu.algorithms.tiles import heads_together, padded, padded_to_16
+from simgpu.algorithms.fa3_roles import Consumer, Stream
+from simgpu.algorithms.tiles import heads_together, last_to_first, padded, padded_to_16
 from simgpu.errors import ScheduleError
 from simgpu.program.program import Grid
 from simgpu.program.record import schedule
@@ -119,7 +119,7 @@ class FlashAttention3:
         d = (padded_to_16 if self.padding == "multiple_of_16" else padded)(p.head_dim)
         turned = p.causal and self.order != "first_to_last"
         m = cta.m.from_end(p.q_tiles(bm)) if turned else cta.m
-        blocks = last_to_first(p.kv_ranges(m, bm, bn))
+        blocks = last_to_first(p.kv_ranges(m, bm, bn), apart=2)
         stream = Stream(
             cta, p, (bn, d), self.stages, n, k_first=self.overlap, scales=self.block_scales
         )

@@ -20,23 +20,6 @@ if TYPE_CHECKING:
     from simgpu.program.tile import Ring, View
 
 
-def last_to_first(ranges: list[BlockRange]) -> list[BlockRange]:
-    """Return block ranges in falling order, the first two blocks each a range of its own.
-
-    Only the first may reach beyond the problem, and where V follows K a block later it does so in
-    the second pass.
-    """
-    falling: list[BlockRange] = []
-    for some in reversed(ranges):
-        stop = some.stop
-        while len(falling) < 2 and stop > some.start:
-            falling.append(BlockRange(stop - 1, stop, some.masked))
-            stop -= 1
-        if stop > some.start:
-            falling.append(BlockRange(some.start, stop, some.masked))
-    return falling
-
-
 class Stream:
     """K and V on their way through two rings, in the order in which they are used.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from simgpu.errors import ScheduleError
+from simgpu.problem import BlockRange
 from simgpu.tensor import dtype_bytes
 
 if TYPE_CHECKING:
@@ -77,3 +78,20 @@ def warps_own(schedule: Tiled) -> Partition:
     if schedule.block_m < ROWS_PER_WARP * schedule.warps:
         return "split-d"
     return schedule.warp_partition
+
+
+def last_to_first(ranges: list[BlockRange], apart: int) -> list[BlockRange]:
+    """Return block ranges in falling order, the first ``apart`` blocks each a range of its own.
+
+    Only the first block may reach beyond the problem; where V follows K a block later it does so in
+    the second pass.
+    """
+    falling: list[BlockRange] = []
+    for some in reversed(ranges):
+        stop = some.stop
+        while len(falling) < apart and stop > some.start:
+            falling.append(BlockRange(stop - 1, stop, some.masked))
+            stop -= 1
+        if stop > some.start:
+            falling.append(BlockRange(some.start, stop, some.masked))
+    return falling

@@ -35,7 +35,6 @@ PASSES, FIRST = 11, 5
 #: Cycles between the starts of co-resident CTAs: the two ends of what clock stamps show
 #: (validation/measured/h200_sxm/cta_phase.json); a pass is their mean.
 GAPS = (20.0, 130.0)
-_LINE = 128  # bytes of shared memory a cycle
 _LANES_BYTES = 512  # of a copy of 16 bytes a lane
 _MMA_DEPTH_BYTES = 32  # of one row or column of a product's operands
 
@@ -109,6 +108,7 @@ class _Scheduler:
         self._mufu_cycles = parts / rates.mufu_instructions
         self._alu_cycles = parts / rates.alu_instructions
         self._column_cycles = 2 * 64 * 16 / machine.tensor_flops("fp16")
+        self._smem_bytes = rates.smem_bytes
         self._copy_cycles = parts * _LANES_BYTES / rates.lsu_bytes
         self._fetch_cycles = parts * _LANES_BYTES / numbers.l2_bytes
         self._late = late * (memory.hbm_latency_cycles - memory.l2_hit_latency_cycles)
@@ -255,7 +255,7 @@ class _Scheduler:
         fill = self._numbers.fill_cycles
         self._smem = self._land(max(self._smem, begin - self._numbers.operand_lead_cycles), begin)
         rows = 64 if x.kind == "mma" else 0
-        done = self._smem + _MMA_DEPTH_BYTES * (x.n + rows) / _LINE
+        done = self._smem + _MMA_DEPTH_BYTES * (x.n + rows) / self._smem_bytes
         while self._fills and self._fills[0] <= done:
             heapq.heappop(self._fills)
             done += fill

@@ -50,7 +50,8 @@ class Sm:
         watch: Watch | None = None,
         limited: bool = True,
     ) -> None:
-        self.env, self._machine, self._costs = env, machine, costs
+        self.env, self._costs = env, costs
+        self.start_cycles = machine.profile.costs.cta_start_cycles  # of a CTA, from its dispatch
         self.units = FairShare(
             env,
             capacity or machine.capacity,
@@ -78,10 +79,6 @@ class Sm:
         """
         _Cta(self, self._costs, first, self._numbers, done, following).start()
         self._numbers += 1
-
-    def start_cycles(self) -> float:
-        """Cycles from a CTA's dispatch to its first instruction."""
-        return self._machine.profile.costs.cta_start_cycles
 
 
 class _Cta:
@@ -112,7 +109,7 @@ class _Cta:
     def _live(self, number: int) -> Process:
         env, role = self._sm.env, self._tiles.first.program.roles[number]
         born = env.now
-        yield env.timeout(self._sm.start_cycles())
+        yield env.timeout(self._sm.start_cycles)
         self._span(role, born, None, "dispatch")
         for (program, at), shift in self._tiles:
             role = program.roles[number]
@@ -194,7 +191,7 @@ class _Cta:
                 yield from self._hold(known.held, op, role)
             case other:
                 assert_never(other)
-        self._credit(asked)
+        self._sm.ledger.credit(asked)
 
     def _take_turn(self, role: Role) -> Process:
         """Let whoever came before finish its first QKᵀ and exponentials first.
@@ -274,7 +271,7 @@ class _Cta:
         served = self._sm.env.now
         if job.latency:
             yield self._sm.env.timeout(job.latency)
-        self._credit(asked)
+        self._sm.ledger.credit(asked)
         if self._sm.watch is not None:
             moved = asked.global_read_bytes + asked.global_write_bytes
             times = (issued, started, served, self._sm.env.now)
@@ -282,9 +279,6 @@ class _Cta:
             self._sm.watch.flights.append(flight)
         if op.signal:
             self._barriers.arrive(op.signal.barrier, use, By(role.name, op.signal, number))
-
-    def _credit(self, asked: Work) -> None:
-        self._sm.ledger.credit(asked)
 
     def _instant(self, op: Arrive | Wait, role: Role) -> None:
         if self._sm.watch is not None:

@@ -45,13 +45,7 @@ SECTOR_BYTES = 32
 #: Kernels of ours.
 OURS = ("fa2", "fa1", "fa3", "standard")
 #: Committed sets of a GPU, beside the first sweep over tiles.
-SETS = (
-    "runs.jsonl",
-    "fa3_runs.jsonl",
-    "unseen_runs.jsonl",
-    "fa3_persistent_runs.jsonl",
-    "unseen_second_runs.jsonl",
-)
+SETS = ("runs", "fa3_runs", "unseen_runs", "fa3_persistent_runs", "unseen_second_runs")
 
 #: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.
 LOOP = ("time_us", "loop_cycles", "clock_mhz")
@@ -131,7 +125,7 @@ def committed(gpu: str = "h200_sxm") -> list[Measured]:
         raise MeasureError(f"no committed measurements of {gpu}, only of {known}: give --measured")
     found = list(_tile_sweep(sets / gpu / "triton_fa2_counters.json", gpu))
     for name in SETS:
-        found += from_records(sets / gpu / name, gpu)
+        found += from_records(sets / gpu / f"{name}.jsonl", gpu)
     return [*found, *_fa2_cuda(sets / gpu / "fa2_cuda_counters.json", gpu)]
 
 
