@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from simgpu.algorithms.fa3_barriers import Handover, Turns
-from simgpu.algorithms.fa3_roles import Consumer, Stream
+from simgpu.algorithms.fa3_roles import WGMMA_ROWS, Consumer, Steps
+from simgpu.algorithms.fa3_stream import Stream
 from simgpu.algorithms.tiles import heads_together, last_to_first, padded, padded_to_16
 from simgpu.errors import ScheduleError
 from simgpu.program.program import Grid
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from simgpu.program.role import RoleBuilder
 
 WARPGROUP = 4  # warps
-WGMMA_ROWS = 64  # of a warpgroup's product
 
 
 class Tile(NamedTuple):
@@ -75,6 +75,12 @@ class FlashAttention3:
     quantisation for fp8: the tensors Q_scale, K_scale and V_scale hold a number for each block of
     ``block_m`` rows of Q and of ``block_n`` keys. Without it the scales of whole tensors are part
     of the softmax scale.
+
+    What is left out is as in the package: consumers take turns up to head dim 128, with
+    8 bits from 128 on, and beyond 128 they ``rescale`` O before PV is issued, not after it. ptxas
+    moves a consumer's wait for PV up (``pv_wait``): algorithm 2 has it after the exponentials.
+    ``scores_ahead``: a persistent consumer issues the next tile's first scores behind this one's
+    last PV, under the store of O (our Gluon kernel).
     """
 
     needs: ClassVar[tuple[str, ...]] = ("tma", "wgmma")
@@ -83,8 +89,11 @@ class FlashAttention3:
     block_n: int | None = None
     stages: int = 2
     specialized: bool = True
-    pingpong: bool = True
+    pingpong: bool | None = None
     overlap: bool = True
+    pv_wait: Literal["after_maximum", "after_exponentials"] = "after_maximum"
+    rescale: Literal["before_pv", "after_pv"] | None = None
+    scores_ahead: bool = False
     p_in: Literal["registers", "smem"] | None = None
     order: Literal["longest_first", "longest_first_by_head", "first_to_last"] = "longest_first"
     persistent: bool = True
@@ -100,7 +109,17 @@ class FlashAttention3:
     def resolve(self, p: Attention) -> FlashAttention3:
         """Return the schedule with nothing left out; ScheduleError for a tile that cannot be."""
         tile = self._tile(p)
-        return replace(self, block_m=tile.block_m, block_n=tile.block_n, p_in=tile.p_in)
+        fp8, deep = p.dtype == "fp8", p.head_dim > 128
+        turns = p.head_dim >= 128 if fp8 else not deep
+        before = deep and not fp8
+        return replace(
+            self,
+            block_m=tile.block_m,
+            block_n=tile.block_n,
+            p_in=tile.p_in,
+            pingpong=turns if self.pingpong is None else self.pingpong,
+            rescale=self.rescale or ("before_pv" if before else "after_pv"),
+        )
 
     def grid(self, p: Attention) -> Grid:
         """Return a tile for each Q tile, head and batch entry."""
@@ -114,7 +133,7 @@ class FlashAttention3:
 
     def build(self, p: Attention, cta: Cta) -> None:
         """Record what a CTA does with one tile."""
-        tile = self._tile(p)
+        tile, whole = self._tile(p), self.resolve(p)
         bm, bn, n = tile.block_m, tile.block_n, tile.consumers
         d = (padded_to_16 if self.padding == "multiple_of_16" else padded)(p.head_dim)
         turned = p.causal and self.order != "first_to_last"
@@ -123,11 +142,12 @@ class FlashAttention3:
         stream = Stream(
             cta, p, (bn, d), self.stages, n, k_first=self.overlap, scales=self.block_scales
         )
-        turns = Turns(cta, n if self.pingpong else 0)
+        turns = Turns(cta, n if whole.pingpong else 0)
+        steps = Steps(self.pv_wait, whole.rescale or "after_pv", self.scores_ahead)
         over = stream.v if self.o_in == "v" else None
         handover = self._handover(p, cta, n)
         consumers = [
-            Consumer(cta, p, m * n + i, i, (WGMMA_ROWS, bn, d), stream, turns, handover, over)
+            Consumer(cta, p, (m, i), (bm, bn, d), stream, turns, steps, handover, over)
             for i in range(n)
         ]
         produces, consumes = REGISTERS[n] if self.specialized else (None, None)
@@ -157,18 +177,16 @@ class FlashAttention3:
                     c.loads = c.number == 0
                 if handover and c.loads:
                     handover.wait_for_o(w)
-                c.begin(w)
-                c.load_q_scale(w, m, p.q_tiles(bm))
                 w.wait(c.q_full)
                 if self.overlap and blocks:
                     c.overlapped(w, blocks)
                 elif blocks:
                     c.in_order(w, blocks)
                 else:
-                    c.release_q(w)
+                    c.without_keys(w)
                 c.store(w)
-                if handover:
-                    (handover.ask if c.loads else handover.learn)(w)
+                if not (self.scores_ahead and self.overlap and blocks):
+                    c.follow(w)
 
     def _handover(self, p: Attention, cta: Cta, consumers: int) -> Handover | None:
         if not self.persistent:

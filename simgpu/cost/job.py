@@ -23,13 +23,15 @@ class Job:
     """Demand by unit, the least cycles it takes alone, and cycles of latency after it is served.
 
     ``warps`` is how many warps a scheduler issue its instructions: the more there are, the fewer
-    issue slots stay empty. An MMA in flight has none.
+    issue slots stay empty. An MMA in flight has none; it is served ``first``, before jobs that are
+    not and after those that came earlier.
     """
 
     demand: Demand
     solo: float = 0.0
     latency: float = 0.0
     warps: float = 0.0
+    first: bool = False
 
     @property
     def busy(self) -> bool:
@@ -39,7 +41,7 @@ class Job:
     def stretched(self, by: float) -> Job:
         """Return the job with ``by`` times the demand and the latency."""
         demand = tuple(amount * by for amount in self.demand)
-        return Job(demand, self.solo * by, self.latency * by, self.warps)
+        return Job(demand, self.solo * by, self.latency * by, self.warps, self.first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,13 +151,13 @@ def _mma(op: Mma, role: Role, machine: Machine, dtype: str) -> Jobs:
     smem = operand_bytes(op, role)
     # narrow tiles wait for their operands, and nobody else multiplies meanwhile
     busy = max(time, smem / machine.profile.rates.smem_bytes)
-    slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * time
+    slots = costs.mma_issue_slots * machine.profile.rates.issue_slots * busy
     demand = issue_of(mix, tensor=busy, smem=smem, issue=slots)
     alone = costs.mma_issue_cycles * mix.tensor / role.warps
     if op.serial:
         alone = busy + costs.mma_serial_cycles * mix.tensor / role.warps
     setup = Job(demand_of(), latency=costs.mma_setup_cycles)
-    return Jobs((setup,), Job(demand, alone, costs.mma_latency_cycles))
+    return Jobs((setup,), Job(demand, alone, costs.mma_latency_cycles, first=True))
 
 
 def _synchronous(op: Mma, role: Role, machine: Machine, dtype: str) -> Job:
@@ -184,7 +184,7 @@ def _tcgen05(op: Mma, mix: Mix, machine: Machine, dtype: str) -> Jobs:
     setup = Job(demand_of(), latency=costs.mma_setup_cycles)
     # a commit arrives at a barrier in shared memory
     latency = costs.mma_latency_cycles + costs.barrier_cycles
-    return Jobs((setup,), Job(demand, alone, latency))
+    return Jobs((setup,), Job(demand, alone, latency, first=True))
 
 
 def _copy(

@@ -134,6 +134,9 @@ class Costs(Strict):
         absent=True,
     )
     cta_start_cycles: float = number("a CTA", most=1e6, least=0)
+    roles_start_cycles: float = number(
+        "a CTA more, if its roles have registers of their own", most=1e6, least=0
+    )
     row_max_cycles: float = number("row maximum: latencies that nothing hides", most=1e5, least=0)
     exp_cycles: float = number("exponentials and sums: the same", most=1e5, least=0)
     row_max_chain_cycles: float = number(

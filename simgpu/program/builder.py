@@ -119,7 +119,8 @@ class Cta:
         """
         builder = RoleBuilder(self, name, instruction)
         yield builder
-        self._roles.append(Role(name, warps, partition, registers, tuple(builder.steps)))
+        role = Role(name, warps, partition, registers, tuple(builder.steps), *builder.overlap)
+        self._roles.append(role)
 
     def finish(self) -> TileProgram:
         """Return the recorded program."""

@@ -90,6 +90,11 @@ def _rescale(args: tuple[Array, ...], visible: object, scale: float) -> None:
         o *= alpha
 
 
+def _rescale_rows(args: tuple[Array, ...], visible: object, scale: float) -> None:
+    o, alpha = args
+    o *= alpha
+
+
 def _descale(args: tuple[Array, ...], visible: object, scale: float) -> None:
     s, *scales = args
     for x in scales:
@@ -202,6 +207,10 @@ def _rescale_mix(held: tuple[float, ...], masked: bool) -> Mix:
     return Mix(fma=sum(held[3:]), alu=held[0] / 2)
 
 
+def _rescale_rows_mix(held: tuple[float, ...], masked: bool) -> Mix:
+    return Mix(fma=held[0])
+
+
 def _descale_mix(held: tuple[float, ...], masked: bool) -> Mix:
     return Mix(fma=1, lsu=1)  # the product of the scales goes into the FFMA of the exponentials
 
@@ -257,6 +266,8 @@ exp_and_rescale = TileFn("exp_and_rescale", _exp_and_rescale, _exp_and_rescale_m
 exponentials = TileFn("exponentials", _exponentials, _exponentials_mix, exps=True)
 #: (s, p, alpha, o ...): p ← s; o ← o·alpha. With `exponentials` the same as `exp_and_rescale`.
 rescale = TileFn("rescale", _rescale, _rescale_mix)
+#: (o, alpha): o ← o·alpha.
+rescale_rows = TileFn("rescale_rows", _rescale_rows, _rescale_rows_mix)
 #: (s, scales ...): s ← s · scales, each of one number: what a block's values were divided by.
 descale = TileFn("descale", _descale, _descale_mix)
 #: (s, p, alpha, old, new, o ...): `rescale` of an o kept in units of the scale of V's block.

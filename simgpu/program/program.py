@@ -106,13 +106,25 @@ def _point(axes: Mapping[str, int], number: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Warps that execute one list of steps together; ``registers`` a thread if set apart."""
+    """Warps that execute one list of steps together; ``registers`` a thread if set apart.
+
+    In a persistent CTA the first ``early`` steps of a tile come before the last ``late`` steps of
+    the tile before.
+    """
 
     name: str
     warps: int
     partition: Partition
     registers: int | None
     body: tuple[Step, ...]
+    early: int = 0
+    late: int = 0
+
+    @property
+    def parts(self) -> tuple[tuple[Step, ...], tuple[Step, ...], tuple[Step, ...]]:
+        """The early steps, those between, and the late ones."""
+        end = len(self.body) - self.late
+        return self.body[: self.early], self.body[self.early : end], self.body[end:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,26 @@ class RoleBuilder:
         self._fetches = {"loads": cta._barrier(f"{name}.loads", "group", 1, 1)}
         self._cta = cta
         self._sync: Barrier | None = None
+        self._early = 0
+        self._late: int | None = None
 
     @property
     def steps(self) -> list[Step]:
         """What has been recorded so far."""
         return self._frames[-1].steps
+
+    @property
+    def overlap(self) -> tuple[int, int]:
+        """How many of the first steps are early, and how many of the last are late."""
+        return self._early, 0 if self._late is None else len(self.steps) - self._late
+
+    def early(self) -> None:
+        """What was recorded so far comes, in a persistent CTA, before the last tile's `late`."""
+        self._early = len(self.steps)
+
+    def late(self) -> None:
+        """What is recorded from here on comes, in a persistent CTA, after the next `early`."""
+        self._late = len(self.steps)
 
     # -- loops and counters
 

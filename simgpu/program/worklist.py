@@ -42,16 +42,24 @@ def worklist(tiles: Sequence[WorkTile]) -> TileProgram:
     """
     first = tiles[0].program
     bodies: list[list[Step]] = [[] for _ in first.roles]
+    lates: list[list[Step]] = [[] for _ in first.roles]
     shift: dict[str, int] = {}
     for program, at in tiles:
         if [_kind(role) for role in program.roles] != [_kind(role) for role in first.roles]:
             raise ScheduleError("tiles of one persistent CTA must have the same roles")
         symbols = {name: Index(value) for name, value in at.items()}
         slots = shift | {r.buffer.name: shift.get(r.full.name, 0) for r in program.rings}
-        for body, role in zip(bodies, program.roles, strict=True):
-            body += [_shifted(step.bind(symbols), slots) for step in role.body]
+        for body, late, role in zip(bodies, lates, program.roles, strict=True):
+            early, between, last = (
+                [_shifted(step.bind(symbols), slots) for step in part] for part in role.parts
+            )
+            body += [*early, *late, *between]
+            late[:] = last
         shift = after(shift, uses(program))
-    roles = (replace(r, body=tuple(b)) for r, b in zip(first.roles, bodies, strict=True))
+    roles = (
+        replace(role, body=(*body, *late), early=0, late=0)
+        for role, body, late in zip(first.roles, bodies, lates, strict=True)
+    )
     programs = [tile.program for tile in tiles]
     return TileProgram(
         tuple(roles),

@@ -50,6 +50,12 @@ class JobBook:
                 self._origins[id(job)] = (op, role)
         return found
 
+    def start_cycles(self, program: TileProgram) -> float:
+        """Return the cycles from a CTA's dispatch to its first operation."""
+        costs = self._machine.profile.costs
+        apart = any(role.registers is not None for role in program.roles)
+        return costs.cta_start_cycles + costs.roles_start_cycles * apart
+
     def origin(self, job: Job) -> tuple[Op, Role]:
         """Return an operation that makes this job of the book, and its role."""
         return self._origins[id(job)]

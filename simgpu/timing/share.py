@@ -2,7 +2,8 @@
 
 A job that runs alone takes its solo time and uses each unit at demand/solo. When several want more
 of a unit than it has, those that use it are slowed to one common speed, the rest share what is left
-(progressive filling; the fluid model of SimGrid: Casanova et al., 2014).
+(progressive filling; the fluid model of SimGrid: Casanova et al., 2014). Products of the tensor
+cores come before all others.
 """
 
 from __future__ import annotations
@@ -38,9 +39,12 @@ class _Running:
 class FairShare:
     """The units of one SM and the jobs that they serve.
 
-    One warp a scheduler leaves the share ``idle`` of the issue slots empty, since its instructions
-    depend on one another; n warps leave idle/n. ``limited`` False lets every job run as if it were
-    alone: what is left is the critical path.
+    Jobs that come ``first`` (products) are served in the order in which they came; the others share
+    what is left. One warp a scheduler leaves the share ``idle`` of the issue slots empty, since its
+    instructions depend on one another; n warps leave idle/n. Where products leave a share f of the
+    slots, an instruction waits g cycles for its operands and then 1/f for a slot, so 1/(g + 1/f) of
+    all slots are used, with g from f = 1. ``limited`` False lets every job run as if it were alone:
+    what is left is the critical path.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class FairShare:
         known = self._plans.get(id(job))
         if known is None or known[0] is not job:
             solo = job.solo
-            capacities = self._with_warps(job.warps)
+            capacities = self._with_warps(math.inf if job.first else job.warps)
             for amount, capacity in zip(job.demand, capacities, strict=True):
                 if amount and amount > solo * capacity:
                     solo = amount / capacity
@@ -84,8 +88,14 @@ class FairShare:
         """Return the capacities when so many warps a scheduler have instructions to issue."""
         capacity = list(self._capacity)
         if self._idle:
-            capacity[ISSUE] *= 1.0 - self._idle / max(1.0, warps)
+            capacity[ISSUE] *= self._usable(warps)
         return capacity
+
+    def _usable(self, warps: float, free: float = 1.0) -> float:
+        """Return the share of the ``free`` issue slots that so many warps a scheduler fill."""
+        n = max(1.0, warps)
+        gap = self._idle / (n - self._idle)
+        return 1.0 / (1.0 + gap * free)
 
     def submit(self, job: Job) -> Event:
         """Start a job; the event fires when it has been served (before its latency)."""
@@ -143,32 +153,15 @@ class FairShare:
         self._schedule()
 
     def _fill(self) -> None:
-        left = self._with_warps(sum(running.job.warps for running in self._jobs))
-        todo = self._jobs
-        if not self._limited:
-            left = [math.inf] * len(left)
-        while todo:
-            wanted = [0.0] * len(left)
-            for running in todo:
-                for unit, use in running.use:
-                    wanted[unit] += use
-            speed, limit = 1.0, -1
-            for unit, want in enumerate(wanted):
-                if want * speed > left[unit] * (1.0 + 1e-12):
-                    speed, limit = left[unit] / want, unit
-            if limit < 0:
-                for running in todo:
-                    running.rate = 1.0 / running.solo
-                return
-            rest = []
-            for running in todo:
-                if any(unit == limit for unit, _ in running.use):
-                    running.rate = speed / running.solo
-                    for unit, use in running.use:
-                        left[unit] = max(0.0, left[unit] - speed * use)
-                else:
-                    rest.append(running)
-            todo = rest
+        left = list(self._capacity) if self._limited else [math.inf] * len(self._capacity)
+        for running in self._jobs:
+            if running.job.first:
+                _share([running], left)
+        others = [running for running in self._jobs if not running.job.first]
+        if self._limited and self._idle:
+            free = left[ISSUE] / self._capacity[ISSUE]
+            left[ISSUE] *= self._usable(sum(running.job.warps for running in others), free)
+        _share(others, left)
 
     def _schedule(self) -> None:
         self._version += 1
@@ -193,3 +186,26 @@ class FairShare:
                 kept.append(running)
         self._jobs = kept
         self._touch()
+
+
+def _share(jobs: Sequence[_Running], left: list[float]) -> None:
+    """Give each job its rate, max-min fair, and take what the jobs use from what is ``left``."""
+    todo = list(jobs)
+    while todo:
+        wanted = [0.0] * len(left)
+        for running in todo:
+            for unit, use in running.use:
+                wanted[unit] += use
+        speed, limit = 1.0, -1
+        for unit, want in enumerate(wanted):
+            if want * speed > left[unit] * (1.0 + 1e-12):
+                speed, limit = left[unit] / want, unit
+        rest = []
+        for running in todo:
+            if limit < 0 or any(unit == limit for unit, _ in running.use):
+                running.rate = speed / running.solo
+                for unit, use in running.use:
+                    left[unit] = max(0.0, left[unit] - speed * use)
+            else:
+                rest.append(running)
+        todo = rest

@@ -19,7 +19,7 @@ from simgpu.timing.taken import TakenTiles, use_of
 from simgpu.timing.watch import By, Flight, Flow, Instant, Span, Stay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from simgpu.cost.job import Job
     from simgpu.cost.work import Work
@@ -51,7 +51,6 @@ class Sm:
         limited: bool = True,
     ) -> None:
         self.env, self._costs = env, costs
-        self.start_cycles = machine.profile.costs.cta_start_cycles  # of a CTA, from its dispatch
         self.units = FairShare(
             env,
             capacity or machine.capacity,
@@ -109,11 +108,17 @@ class _Cta:
     def _live(self, number: int) -> Process:
         env, role = self._sm.env, self._tiles.first.program.roles[number]
         born = env.now
-        yield env.timeout(self._sm.start_cycles)
+        yield env.timeout(self._costs.start_cycles(self._tiles.first.program))
         self._span(role, born, None, "dispatch")
+        late: Iterable[simpy.Event] = ()
         for (program, at), shift in self._tiles:
             role = program.roles[number]
-            yield from self._steps(role.body, role, dict(at), shift)
+            early, between, last = (self._steps(part, role, dict(at), shift) for part in role.parts)
+            yield from early
+            yield from late
+            yield from between
+            late = last
+        yield from late
         self._left -= 1
         if not self._left:
             if self._sm.watch is not None:

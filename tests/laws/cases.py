@@ -82,7 +82,10 @@ def fa3(draw: st.DrawFn) -> FlashAttention3:
         block_n=draw(sides),
         stages=draw(stages if specialized else st.integers(2, 4)),
         specialized=specialized,
-        pingpong=draw(st.booleans()),
+        pingpong=draw(st.sampled_from([None, False, True])),
+        pv_wait=draw(st.sampled_from(["after_maximum", "after_exponentials"])),
+        rescale=draw(st.sampled_from([None, "before_pv", "after_pv"])),
+        scores_ahead=draw(st.booleans()),
         overlap=draw(st.booleans()),
         p_in=draw(st.sampled_from(["registers", "smem"])),
         order=draw(st.sampled_from(["longest_first", "longest_first_by_head", "first_to_last"])),
@@ -130,6 +133,9 @@ SMALL: dict[str, Any] = {
     "fa2_one_stage": FlashAttention2(block_m=32, block_n=16, warps=2, stages=1),
     "fa3": FlashAttention3(block_m=128, block_n=64),
     "fa3_own_o": FlashAttention3(block_m=128, block_n=64, o_in="own"),
+    "fa3_scores_ahead": FlashAttention3(
+        block_m=128, block_n=64, o_in="own", scores_ahead=True, rescale="before_pv"
+    ),
     "fa3_one_tile": FlashAttention3(block_m=128, block_n=32, persistent=False),
     "fa3_in_order": FlashAttention3(block_m=128, block_n=64, overlap=False),
     "fa3_no_turns": FlashAttention3(block_m=128, block_n=64, pingpong=False),

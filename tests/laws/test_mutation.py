@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from simgpu.program.ops import Step
-    from simgpu.program.program import Recording
+    from simgpu.program.program import Recording, Role
 
 PROBLEM = Attention(batch=1, heads_q=1, seq_q=32, seq_kv=90, head_dim=16, dtype="fp64", causal=True)
 #: FA3 has 64 rows for each consumer: three whole tiles, which one persistent CTA takes, with full
@@ -75,19 +75,26 @@ def mutants(recording: Recording) -> Iterator[Mutant]:
     for n, launch in enumerate(recording.launches):
         for c, cta_class in enumerate(launch.classes):
             for r, role in enumerate(cta_class.program.roles):
-                for op, body in without(role.body):
-                    yield Mutant(_with_body(recording, (n, c, r), body), role.name, op)
+                parts = role.parts
+                for k, part in enumerate(parts):
+                    for op, left in without(part):
+                        early, between, late = put(parts, k, left)
+                        body = (*early, *between, *late)
+                        changed = replace(role, body=body, early=len(early), late=len(late))
+                        yield Mutant(_with_role(recording, (n, c, r), changed), role.name, op)
 
 
-def _with_body(recording: Recording, at: tuple[int, int, int], body: tuple[Step, ...]) -> Recording:
-    def put(items, index, item):
-        return (*items[:index], item, *items[index + 1 :])
+def put(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
+    """Return a tuple with one item replaced."""
+    return (*items[:index], item, *items[index + 1 :])
 
+
+def _with_role(recording: Recording, at: tuple[int, int, int], role: Role) -> Recording:
     n, c, r = at
     launch = recording.launches[n]
     cta_class = launch.classes[c]
     program = cta_class.program
-    program = replace(program, roles=put(program.roles, r, replace(program.roles[r], body=body)))
+    program = replace(program, roles=put(program.roles, r, role))
     classes = put(launch.classes, c, CtaClass(program, cta_class.points))
     return replace(recording, launches=put(recording.launches, n, replace(launch, classes=classes)))
 
@@ -185,6 +192,7 @@ REDUNDANT = {
     "fa3": {*PRODUCED, *SYNC, *RELEASED, *TURNS, *FIRST_TURN, *LAST_TILE, *HANDOVER},
     "fa3_one_tile": {*PRODUCED, *SYNC, *RELEASED, *TURNS, *FIRST_TURN},
     "fa3_own_o": {*PRODUCED, *SYNC, *TURNS},
+    "fa3_scores_ahead": {*PRODUCED, *SYNC, *TURNS},
     "fa3_in_order": {
         "consumer1: arrive turn0",
         "consumer1: wait v.read",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgpu.cost.job import Job
+from simgpu.cost.job import Job, demand_of
+from simgpu.hardware.machine import ISSUE, UNITS
 from simgpu.timing.share import FairShare
 
 CAPACITY = (2.0, 4.0, 0.5)
@@ -178,3 +181,51 @@ def test_a_successor_submitted_at_a_completion_starts_there():
     env.run()
     # both end the first at 4; then 4 and 2 share: 2 ends at 8, the other has 2 left and ends at 10
     assert ends == [8.0, 10.0]
+
+
+# -- products come first; others fill what they leave
+
+
+def test_products_are_served_in_the_order_in_which_they_came():
+    product = Job((10.0, 0.0, 0.0), first=True)
+    assert served([product, product])[1] == [5.0, 10.0]
+    assert served([product, product], starts=[1.0, 0.0])[1] == [10.0, 5.0]
+
+
+def test_a_product_does_not_feel_other_jobs_and_they_have_what_it_leaves():
+    product, other = Job((15.0, 0.0, 0.0), solo=10.0, first=True), Job((10.0, 0.0, 0.0))
+    # for ten cycles the product takes 1.5 of the unit's 2 a cycle; then the other has all of it
+    assert served([product, other])[1] == [10.0, 12.5]
+    assert served([other, product])[1] == [12.5, 10.0]
+
+
+@given(st.lists(jobs, min_size=1, max_size=6), st.data())
+def test_what_is_served_is_what_was_asked_with_products_too(drawn, data):
+    drawn = [replace(job, first=data.draw(st.booleans())) for job in drawn]
+    units, _ = served(drawn)
+    for unit, total in enumerate(units.served):
+        assert total == pytest.approx(sum(job.demand[unit] for job in drawn), rel=1e-9)
+
+
+def issued(warps, taken, idle):
+    """Return the cycles of 100 instructions while products take a share of the issue slots."""
+    env = simpy.Environment()
+    slots = [0.0] * len(UNITS)
+    slots[ISSUE] = 1.0
+    units = FairShare(env, slots, idle=idle)
+    if taken:
+        units.submit(Job(demand_of(issue=1e6 * taken), solo=1e6, first=True))
+    done = units.submit(Job(demand_of(issue=100.0), warps=warps))
+    env.run(until=done)
+    return env.now
+
+
+@given(st.floats(0.0, 0.9), st.integers(1, 8))
+def test_warps_leave_idle_over_n_of_the_slots_empty(idle, warps):
+    assert issued(warps, 0.0, idle) == pytest.approx(100 / (1 - idle / warps))
+
+
+@given(st.floats(0.0, 0.9), st.floats(0.0, 0.9), st.integers(1, 8))
+def test_an_instruction_waits_for_operands_and_then_for_a_slot(idle, taken, warps):
+    gap = idle / (warps - idle)
+    assert issued(warps, taken, idle) == pytest.approx(100 * (gap + 1 / (1 - taken)), rel=1e-6)

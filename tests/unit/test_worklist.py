@@ -16,12 +16,13 @@ from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import Machine
 from simgpu.problem import Attention
 from simgpu.program.builder import Cta
-from simgpu.program.ops import Arrive, Copy, Wait
+from simgpu.program.ops import Arrive, Copy, Mma, Wait
 from simgpu.program.program import Grid, walk
 from simgpu.program.record import record
 from simgpu.program.tile import View
 from simgpu.program.verify import verify
 from simgpu.program.worklist import WorkTile, examples, executions, uses, worklist
+from simgpu.tensor import Tile
 from simgpu.timing.steady import SmTimes
 
 P = Attention(batch=1, heads_q=2, seq_q=300, head_dim=64)
@@ -100,6 +101,21 @@ def test_uses_continue_from_tile_to_tile():
     assert filled == list(range(15))
 
 
+def test_the_next_tile_s_first_scores_come_in_front_of_the_last_one_s_store():
+    """With ``scores_ahead``: mma s, mma o, mma s of the next tile, and only then the copy to O."""
+    (launch,) = record(replace(SCHEDULE, o_in="own", scores_ahead=True), P).launches
+    tile = tiles_of(launch)[0]
+    role = worklist([tile] * 2).roles[1]
+    steps = [
+        op.dst.tensor.name if isinstance(op, Copy) else op.dst.buffer.name[-1]
+        for op in walk(role.body, {"m": 0})
+        if isinstance(op, Mma) or (isinstance(op, Copy) and isinstance(op.dst, Tile))
+    ]
+    passes = ["s", "o"] * 4  # of five blocks, less the first scores and the last PV
+    assert steps == [*"s", *passes, *"os", "O", "LSE", *passes, "o", "O", "LSE"]
+    assert (role.early, role.late) == (0, 0)
+
+
 def test_a_worklist_has_its_coordinates_in_it():
     (launch,) = record(SCHEDULE, CAUSAL).launches
     (cta,) = executions(launch)
@@ -125,10 +141,12 @@ def test_tiles_of_different_roles_are_refused():
 
 @pytest.mark.parametrize("problem", [P, CAUSAL])
 @pytest.mark.parametrize("residents", [1, 2])
-def test_tiles_taken_one_by_one_take_the_time_of_their_worklist(problem, residents):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_tiles_taken_one_by_one_take_the_time_of_their_worklist(problem, residents, ahead):
     machine = Machine.from_profile(load_profile("h100"))
     times = SmTimes(machine, "fp16", MissRates())
-    taken = (tiles_of(record(SCHEDULE, problem).launches[0]) * 3)[:3]
+    schedule = replace(SCHEDULE, o_in="own", scores_ahead=True) if ahead else SCHEDULE
+    taken = (tiles_of(record(schedule, problem).launches[0]) * 3)[:3]
     by_one = times.simulate(taken, residents)
     assert times.simulate([WorkTile(worklist(taken), {})], residents) == by_one
     assert by_one.cycles < sum(times.simulate([tile], residents).cycles for tile in taken)
