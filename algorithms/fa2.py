@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from simgpu.algorithms.rows import SoftmaxRows
 from simgpu.algorithms.tiles import check_tiles, last_to_first, padded, warps_own
 from simgpu.errors import ScheduleError
+from simgpu.problem import BlockRange
 from simgpu.program.program import Grid
 from simgpu.program.record import schedule
 from simgpu.tensor import accumulator
 
 if TYPE_CHECKING:
     from simgpu.index import Index
-    from simgpu.problem import Attention, BlockRange
+    from simgpu.problem import Attention
     from simgpu.program.builder import Cta
     from simgpu.program.role import RoleBuilder
     from simgpu.program.tile import Ring, View
@@ -92,6 +93,8 @@ class FlashAttention2:
         """Keep ``stages`` tiles in flight; the next loads are issued behind PV, at a pass's end.
 
         One wait at the top of a pass is for K and V both: Triton commits and waits once a pass.
+        Its loads by cp.async do not stop at the end of a loop: those behind the last block are
+        switched off by their source size and write zeros.
         """
         bm, bn, d = self.block_m, self.block_n, padded(p.head_dim)
         k = cta.ring("k", (bn, d), p.dtype, stages=self.stages)
@@ -103,8 +106,13 @@ class FlashAttention2:
             w.load(p.k.tile(j, bn, cols=d), k, path=self.loads)
             w.load(p.v.tile(j, bn, cols=d), v, path=self.loads)
 
-        for blocks in p.kv_ranges(cta.m, bm, bn):
-            for j in w.pipelined(blocks, load, ahead=self.stages - 1):
+        def past_end(j: int | Index) -> None:
+            for tensor, ring in ((p.k, k), (p.v, v)):
+                w.zero_fill(tensor.tile(p.kv_tiles(bn), bn, cols=d), ring, past=j)
+
+        off = past_end if self.loads == "cp_async" else None
+        for blocks in self._loops(p, p.kv_ranges(cta.m, bm, bn)):
+            for j in w.pipelined(blocks, load, ahead=self.stages - 1, past_end=off):
                 w.wait_mma()
                 w.release(v)
                 k_j, v_j = w.take(k), w.take(v)
@@ -114,6 +122,14 @@ class FlashAttention2:
                 rows.maximum(w, p.tile_mask(cta.m, bm, j, bn) if blocks.masked else None)
                 rows.softmax(w)
                 w.mma(rows.o, rows.p, v_j)
+
+    @staticmethod
+    def _loops(p: Attention, blocks: list[BlockRange]) -> list[BlockRange]:
+        """Return the loops of a causal CTA: the one over full blocks is there if it has no pass."""
+        if p.causal and blocks and blocks[0].masked:
+            first = blocks[0].start
+            return [BlockRange(first, first, masked=False), *blocks]
+        return blocks
 
     def _alternating(
         self, p: Attention, cta: Cta, w: RoleBuilder, q: View, rows: SoftmaxRows

@@ -81,6 +81,9 @@ class FlashAttention3:
     moves a consumer's wait for PV up (``pv_wait``): algorithm 2 has it after the exponentials.
     ``scores_ahead``: a persistent consumer issues the next tile's first scores behind this one's
     last PV, under the store of O (our Gluon kernel).
+    CTAs of a ``cluster`` own neighbouring Q tiles of one head and get each tile of K and V by one
+    read (TMA multicast): a pair for head dims from 128 without a mask and an even number of Q
+    tiles.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("tma", "wgmma")
@@ -100,6 +103,7 @@ class FlashAttention3:
     o_in: Literal["v", "own"] = "v"
     padding: Literal["multiple_of_16", "power_of_two"] = "multiple_of_16"
     block_scales: bool = False
+    cluster: int | None = None
 
     @property
     def warp_partition(self) -> Partition:
@@ -119,6 +123,7 @@ class FlashAttention3:
             p_in=tile.p_in,
             pingpong=turns if self.pingpong is None else self.pingpong,
             rescale=self.rescale or ("before_pv" if before else "after_pv"),
+            cluster=self._cluster(p),
         )
 
     def grid(self, p: Attention) -> Grid:
@@ -140,7 +145,14 @@ class FlashAttention3:
         m = cta.m.from_end(p.q_tiles(bm)) if turned else cta.m
         blocks = last_to_first(p.kv_ranges(m, bm, bn), apart=2)
         stream = Stream(
-            cta, p, (bn, d), self.stages, n, k_first=self.overlap, scales=self.block_scales
+            cta,
+            p,
+            (bn, d),
+            self.stages,
+            n,
+            k_first=self.overlap,
+            scales=self.block_scales,
+            cluster=self._cluster(p),
         )
         turns = Turns(cta, n if whole.pingpong else 0)
         steps = Steps(self.pv_wait, whole.rescale or "after_pv", self.scores_ahead)
@@ -198,6 +210,17 @@ class FlashAttention3:
             o_over_v=self.o_in == "v",
             counter=p.causal,
         )
+
+    def _cluster(self, p: Attention) -> int:
+        """Return the CTAs of a cluster; as FA3's hopper/flash_fwd_launch_template.h has it."""
+        tiles = p.q_tiles(self._tile(p).block_m)
+        if self.cluster is not None:
+            if self.cluster < 1 or tiles % self.cluster:
+                raise ScheduleError(f"cluster is {self.cluster}: it must divide {tiles} Q tiles")
+            return self.cluster
+        wide = p.head_dim >= 128 if p.dtype != "fp8" else 128 < p.head_dim <= 192
+        paired = wide and not p.causal and tiles % 2 == 0
+        return 2 if paired else 1
 
     def _tile(self, p: Attention) -> Tile:
         table = TILES_FP8 if p.dtype == "fp8" else TILES

@@ -21,6 +21,7 @@ class Stream:
     """K and V on their way through two rings, in the order in which they are used.
 
     ``k_first`` is the order of overlapped passes, which take K of block j with V of block j + 1.
+    The CTAs of a ``cluster`` stand at the same tile and get it together.
     """
 
     def __init__(
@@ -33,11 +34,12 @@ class Stream:
         *,
         k_first: bool,
         scales: bool = False,
+        cluster: int = 1,
     ) -> None:
         self.k = cta.ring("k", shape, p.dtype, stages=stages, consumers=consumers)
         self.v = cta.ring("v", shape, p.dtype, stages=stages, consumers=consumers)
         self._problem, self._shape = p, shape
-        self._ahead, self._k_first = stages - 1, k_first
+        self._ahead, self._k_first, self._cluster = stages - 1, k_first, cluster
         #: Rings of the scales of K's and V's blocks, where each block has its own.
         self.scales: dict[str, Ring] = {}
         for name in ("K", "V") if scales else ():
@@ -91,7 +93,8 @@ class Stream:
 
     def _load_k(self, w: RoleBuilder, j: int | Index) -> None:
         rows, cols = self._shape
-        w.load(self._problem.k.tile(j, rows, cols=cols), self.k, path="tma")
+        tile = self._problem.k.tile(j, rows, cols=cols)
+        w.load(tile, self.k, path="tma", multicast=self._cluster)
         for name, ring in self.scales.items():  # V's is wanted when P is rounded, before V
             blocks = self._problem.kv_tiles(rows)
             scale = Tensor(f"{name}_scale", blocks, 1, "fp32", "kv", "input")
@@ -99,4 +102,5 @@ class Stream:
 
     def _load_v(self, w: RoleBuilder, j: int | Index) -> None:
         rows, cols = self._shape
-        w.load(self._problem.v.tile(j, rows, cols=cols), self.v, path="tma")
+        tile = self._problem.v.tile(j, rows, cols=cols)
+        w.load(tile, self.v, path="tma", multicast=self._cluster)

@@ -79,6 +79,11 @@ class Tile:
     col: Index
     cols: int
 
+    @property
+    def outside(self) -> bool:
+        """Whether it lies beyond the end of its tensor, wherever a loop or a CTA stands."""
+        return not self.row.terms and self.row.base >= self.tensor.rows
+
     def valid(self, env: Mapping[str, int]) -> tuple[int, int]:
         """Return the (rows, cols) that lie inside the tensor."""
         rows = min(self.rows, self.tensor.rows - self.row.at(env))

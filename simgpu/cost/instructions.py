@@ -24,6 +24,8 @@ from simgpu.program.tile import View
 from simgpu.tensor import Tile, dtype_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from simgpu.hardware.machine import Machine
     from simgpu.hardware.profile import Profile
     from simgpu.program.ops import Op
@@ -37,7 +39,7 @@ def instructions(op: Op, role: Role, machine: Machine) -> Mix:
     """Return the mix of one execution, over all warps of the role."""
     match op:
         case Copy():
-            return _copy(op, role)
+            return Mix() if op.fills_zeros else _copy(op, role)
         case Mma():
             return _mma(op, role, machine)
         case Apply(adjust=adjust, spilled=spilled):
@@ -52,11 +54,12 @@ def instructions(op: Op, role: Role, machine: Machine) -> Mix:
             assert_never(other)
 
 
-def wavefronts(op: Op, role: Role, machine: Machine) -> float:
+def wavefronts(op: Op, role: Role, machine: Machine, env: Mapping[str, int]) -> float:
     """Return wavefronts as l1tex__data_pipe_lsu_wavefronts_mem_shared counts them.
 
     MMA operands, plain loads and stores, and one for each shuffle; fills by cp.async and TMA do
-    not show, except for two bookkeeping accesses a warp and cp.async copy.
+    not show, except for two bookkeeping accesses a warp and cp.async copy, and the zeros that a
+    cp.async writes for what lies outside the tensor.
     """
     match op:
         case Mma():
@@ -69,7 +72,7 @@ def wavefronts(op: Op, role: Role, machine: Machine) -> float:
             return _apply(op, role, machine).lsu
         case Copy(src, dst, path):
             if path == "cp_async":
-                return 2.0 * role.warps
+                return 2.0 * role.warps + (_zeros(src, env) if isinstance(src, Tile) else 0.0)
             if path == "tma":
                 return 0.0
             sides = [x for x in (src, dst) if isinstance(x, View) and x.buffer.space == "smem"]
@@ -78,6 +81,17 @@ def wavefronts(op: Op, role: Role, machine: Machine) -> float:
             return 0.0
         case other:
             assert_never(other)
+
+
+def _zeros(src: Tile, env: Mapping[str, int]) -> float:
+    """Return the wavefronts of what cp.async fills with zeros: whole rows, and the ends of others.
+
+    Ends of two rows lie in the same banks, so each takes wavefronts of its own.
+    """
+    rows, cols = src.valid(env)
+    size = dtype_bytes(src.tensor.dtype)
+    end = math.ceil((src.cols - cols) * size / WAVEFRONT_BYTES) if cols else 0
+    return rows * end + (src.rows - rows) * src.cols * size / WAVEFRONT_BYTES
 
 
 def by_wgmma(op: Mma, profile: Profile) -> bool:

@@ -110,16 +110,25 @@ class Memory(Strict):
         absent=True,
     )
     coalescer_odds: float | None = number(
-        "to be joined, in a first pass and wave", most=1e3, least=0, absent=True
+        "to be joined, in a first pass of a first CTA", most=1e3, least=0, absent=True
+    )
+    coalescer_turns_exponent: float | None = number(
+        "odds fall so with the CTAs that an SM has", most=10, least=0, absent=True
     )
     coalescer_passes_exponent: float | None = number(
         "odds fall so with passes of hidden loads", most=10, least=0, absent=True
     )
-    coalescer_unequal_exponent: float | None = number(
-        "odds fall so with waves of unequal CTAs", most=10, least=0, absent=True
-    )
     coalescer_residents_exponent: float | None = number(
-        "odds fall so with waves of co-resident CTAs", most=10, least=0, absent=True
+        "odds fall so with residents that hide loads", most=10, least=0, absent=True
+    )
+    coalescer_unequal_odds: float | None = number(
+        "times the odds, for unequal CTAs", most=1, least=0, absent=True
+    )
+    coalescer_repeated_odds: float | None = number(
+        "times the odds, for warps that repeat rows", most=1, least=0, absent=True
+    )
+    coalescer_adrift_odds: float | None = number(
+        "times the odds, for consumers without turns", most=1, least=0, absent=True
     )
     sector_bytes: int = number("unit of L2 and HBM traffic", most=1024)
 

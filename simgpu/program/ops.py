@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from simgpu.tensor import Tile
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,7 +34,8 @@ class Copy:
     With ``signal`` it is asynchronous: it orders nothing until its signal is waited for. A cp.async
     copy holds the issuing warps until the load unit has taken it; a TMA copy holds nobody.
     ``reduce="add"`` adds to the destination atomically (global memory only). ``guarded``: each
-    access is predicated, on bounds that the kernel does not know when it is compiled.
+    access is predicated, on bounds that the kernel does not know when it is compiled. By TMA
+    ``multicast`` CTAs of a cluster get the same tile by one read of L2.
     """
 
     src: Operand
@@ -41,6 +44,13 @@ class Copy:
     signal: Signal | None = None
     reduce: Literal["add"] | None = None
     guarded: bool = False
+    multicast: int = 1
+
+    @property
+    def fills_zeros(self) -> bool:
+        """Whether it is a cp.async that is switched off: it writes zeros, and nobody waits."""
+        off = isinstance(self.src, Tile) and self.src.outside
+        return off and self.path == "cp_async" and self.signal is None
 
     def bind(self, symbols: Mapping[str, Index]) -> Copy:
         """Return the copy with symbols replaced by indices."""

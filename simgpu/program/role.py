@@ -87,23 +87,34 @@ class RoleBuilder:
         self.steps.append(Repeat(frame.var, trips, tuple(s.bind(symbols) for s in frame.steps)))
 
     def pipelined(
-        self, blocks: BlockRange, load: Callable[[int | Index], None], ahead: int
+        self,
+        blocks: BlockRange,
+        load: Callable[[int | Index], None],
+        ahead: int,
+        past_end: Callable[[int | Index], None] | None = None,
     ) -> Iterator[Index]:
         """Loop over ``blocks`` with the loads of block j + ``ahead`` issued at the end of pass j.
 
         The first ``ahead`` blocks are loaded before the loop. With ``ahead`` 0 nothing is loaded
-        here: the body does it itself.
+        here: the body does it itself. ``past_end`` takes the place of ``load`` for each of the
+        ``ahead`` blocks behind the last one, which it counts from 0; without it they are left out.
         """
         steady = max(len(blocks) - ahead, 0)
+        few = len(blocks) - steady  # loads before the loop, and passes after the last load
         if ahead:
-            for j in self.repeat(len(blocks) - steady):
+            for j in self.repeat(few):
                 load(j + blocks.start)
+            if past_end:
+                for j in self.repeat(ahead - few):
+                    past_end(j)
         for j in self.repeat(steady):
             yield j + blocks.start
             if ahead:
                 load(j + blocks.start + ahead)
-        for j in self.repeat(len(blocks) - steady):
+        for j in self.repeat(few):
             yield j + blocks.start + steady
+            if past_end:
+                past_end(j + (ahead - few))
 
     def _count(self, key: str) -> Index:
         frame = self._frames[-1]
@@ -148,11 +159,23 @@ class RoleBuilder:
         self.copy(src, dst, signal=signal, guarded=guarded)
         return signal
 
-    def load(self, src: Tile, ring: Ring, *, path: Path) -> None:
-        """Acquire the ring's next slot and start filling it; landing completes its full barrier."""
+    def load(self, src: Tile, ring: Ring, *, path: Path, multicast: int = 1) -> None:
+        """Acquire the ring's next slot and start filling it; landing completes its full barrier.
+
+        With ``multicast`` by TMA so many CTAs of a cluster get the tile by one read.
+        """
         fill = self._next(f"{ring.buffer.name}.fill")
         self.steps.append(Wait(Signal(ring.empty, fill), lag=1))
-        self.copy(src, View(ring.buffer, fill), path=path, signal=Signal(ring.full, fill))
+        full = Signal(ring.full, fill)
+        self.steps.append(Copy(src, View(ring.buffer, fill), path, full, multicast=multicast))
+
+    def zero_fill(self, src: Tile, ring: Ring, *, past: int | Index) -> None:
+        """Issue a cp.async of which nothing lies in the tensor: it writes zeros, nobody waits.
+
+        They go where the ``past``-th load from here on would go.
+        """
+        slot = self._count(f"{ring.buffer.name}.fill") + past
+        self.copy(src, View(ring.buffer, slot), path="cp_async")
 
     def take(self, ring: Ring) -> View:
         """Wait for the ring's next slot to be full, and return it."""

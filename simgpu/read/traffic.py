@@ -145,6 +145,6 @@ def _served(launch: Launch, problem: Attention, machine: Machine, misses: MissRa
         parts = [j.demand for j in (*made.held, *([made.behind] if made.behind else []))]
         demand = tuple(map(sum, zip(*parts, strict=True))) if parts else (0.0,) * len(UNITS)
         mix = instructions(op, role, machine)
-        return _Served(mix, wavefronts(op, role, machine), demand)
+        return _Served(mix, wavefronts(op, role, machine, env), demand)
 
     return tally(launch, _Served(), of)

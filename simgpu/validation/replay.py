@@ -64,8 +64,13 @@ AS_MEASURED: dict[str, dict[str, Any]] = {
     },
     "standard": {"mask": "scores"},
     "fa3": {
-        **{"block_m": 128, "p_in": "registers", "padding": "power_of_two", "o_in": "own"},
-        **{"rescale": "after_pv", "scores_ahead": True},
+        "block_m": 128,
+        "p_in": "registers",
+        "padding": "power_of_two",
+        "o_in": "own",
+        "cluster": 1,
+        "rescale": "after_pv",
+        "scores_ahead": True,
     },
 }
 #: Records of our FA3 that do not say whether it was persistent are of the kernel before it could

@@ -242,7 +242,7 @@ def test_fa3_loads_what_fa2_loads_from_the_other_end():
             steps = executed(cta_class.program.roles[0].body)
             yield [s.split("K[")[1].split("]")[0] for s in steps if "<- K[" in s]
 
-    expected = list(keys_loaded(FlashAttention2(block_m=128, block_n=64)))
+    expected = list(keys_loaded(FlashAttention2(block_m=128, block_n=64, loads="tma")))
     for specialized in (True, False):
         fa3 = FlashAttention3(
             block_m=128, block_n=64, order="first_to_last", specialized=specialized

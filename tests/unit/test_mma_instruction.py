@@ -45,7 +45,7 @@ def test_an_instruction_follows_the_kernel_and_not_the_gpu():
     for op, loads in ((qk, 4 * (16 + 32)), (pv, 4 * 32)):
         mix = instructions(op, role, H200)
         assert (mix.tensor, mix.lsu) == (512, loads)
-        assert wavefronts(op, role, H200) == 4 * loads
+        assert wavefronts(op, role, H200, {}) == 4 * loads
     role, qk, _ = products(None)
     assert instructions(qk, role, H200).tensor == 4 * 2 * 8  # wgmma: two rows of tiles, 16 deep
 
