@@ -230,6 +230,7 @@ def _result(
         "sms": case.machine.sms,
         "clock": clock or ("sustained" if sustained else "given"),
         **(compiled.provenance if compiled else {}),
+        **({"loops_source": case.known.source} if case.known else {}),
     }
     return Run(
         case.recording.name,

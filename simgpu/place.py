@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simgpu.compiled.adjust import compile_recording, known_recording
+from simgpu.compiled.known_consumers import known_loops
 from simgpu.compiled.passes import with_pass_times
 from simgpu.cost import tcgen05
 from simgpu.cost.registers import (
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from simgpu.compiled.adjust import CompiledRecording
+    from simgpu.compiled.known_consumers import KnownLoops
     from simgpu.hardware.occupancy import Occupancy
     from simgpu.hardware.profile import Profile
     from simgpu.problem import Attention
     from simgpu.program.program import Launch, Recording, Schedule
     from simgpu.read.traffic import Traffic
+    from simgpu.timing.issue import Issued
 
 #: What a compiler finds, and the least that each can be.
 RESOURCES = {"registers": 1, "shared_bytes": 0, "spills": 0, "serial_products": 0}
@@ -51,7 +54,8 @@ if TYPE_CHECKING:
 class Case:
     """A recording as it runs on a machine, with the resources of each launch.
 
-    ``given`` is what the user gave: for all launches, or a list of one for each.
+    ``given`` is what the user gave: for all launches, or a list of one for each. ``known`` are the
+    loops of consumers where those of their kernel are known.
     """
 
     recording: Recording
@@ -59,6 +63,14 @@ class Case:
     resources: tuple[dict[str, int], ...]
     given: dict[str, int] | list[dict[str, int]]
     compiled: CompiledRecording | None
+    known: KnownLoops | None
+
+    @property
+    def loops(self) -> tuple[tuple[tuple[Issued, ...], ...], ...]:
+        """Of each launch, the compiled loop of each warpgroup that multiplies."""
+        if self.compiled:
+            return tuple(mix.loops for mix in self.compiled.mixes)
+        return (self.known.loops if self.known else (),) * len(self.resources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,8 @@ def prepare(
     found = compiled.resources if compiled else ({},) * len(recording.launches)
     of_launch = tuple({**x, **y} for x, y in zip(found, given, strict=True))
     told = dict(given[0]) if resources is None or isinstance(resources, Mapping) else given
-    return Case(recording, machine, of_launch, told, compiled)
+    known = _known(made, recording, machine.profile) if mix == "auto" and not compiled else None
+    return Case(recording, machine, of_launch, told, compiled, known)
 
 
 def _by_launch(resources: Resources, recording: Recording) -> list[dict[str, int]]:
@@ -122,15 +135,15 @@ def place(case: Case) -> Iterator[Placed]:
     problem, machine = case.recording.problem, case.machine
     l2 = L2(machine.profile.memory.l2_effective_bytes)
     machine.tensor_flops(problem.dtype)
-    mixes = case.compiled.mixes if case.compiled else (None,) * len(case.resources)
-    for launch, resources, mix in zip(case.recording.launches, case.resources, mixes, strict=True):
+    launches = zip(case.recording.launches, case.resources, case.loops, strict=True)
+    for launch, resources, loops in launches:
         fit, registers, shared = _occupancy(launch, machine, resources)
         spills, serial = _spills(launch, machine.profile, resources)
         launch = as_compiled(launch, spills=in_loop(spills, machine.profile), serial=serial)
         served = traffic(launch, problem, machine, fit.ctas_per_sm, l2, fit.l1_bytes)
-        if mix is not None:
+        if loops:
             with_times = (machine, problem.dtype, fit.ctas_per_sm, served.misses)
-            launch = with_pass_times(launch, mix, *with_times)
+            launch = with_pass_times(launch, loops, *with_times)
         estimated = tuple(name for name in RESOURCES if name not in resources)
         yield Placed(launch, fit, registers, shared, spills, serial, estimated, served)
 
@@ -158,8 +171,7 @@ def _compiled(
     """Return the recording as Triton compiles it, or None for the analytic mix."""
     if mix not in MIXES:
         raise UnknownNameError("mix", mix, MIXES)
-    ours = recording.name in schedule_names()
-    ours = ours and isinstance(schedule, schedule_class(recording.name))
+    ours = _ours(schedule, recording)
     if mix == "analytic" or (mix == "auto" and not ours):
         return None
     if mix == "auto":
@@ -167,6 +179,18 @@ def _compiled(
     if not ours:
         raise UnsupportedError(f"no Triton kernel of {type(schedule).__name__} to compile")
     return compile_recording(recording, machine)
+
+
+def _ours(schedule: Schedule, recording: Recording) -> bool:
+    if recording.name not in schedule_names():
+        return False
+    return isinstance(schedule, schedule_class(recording.name))
+
+
+def _known(schedule: Schedule, recording: Recording, profile: Profile) -> KnownLoops | None:
+    if not _ours(schedule, recording):
+        return None
+    return known_loops(recording.name, recording.params, recording.problem, profile)
 
 
 def _agree(

@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 _COLUMNS = re.compile(r"\.64x(\d+)x")
 _A_IN_REGISTERS = re.compile(r"R\d+, R\d")
 _PENDING = re.compile(r", (0x[0-9a-f]+)")
+_THREADS = re.compile(r"^\w+, (0x[0-9a-f]+)")
 _REGISTER = re.compile(r"(?<![A-Z])R(\d+)")
 _KINDS: dict[str, Kind] = {
     "LDGDEPBAR": "commit",
     "BAR": "barrier",
+    "SYNCS": "mbarrier",
     "LDGSTS": "copy",
     "LDG": "load",
     "SHFL": "shuffle",
     "MUFU": "mufu",
     **dict.fromkeys(("LDS", "STS", "LDSM", "STSM", "LDL", "STL"), "shared"),
 }
+_WGMMA = ("HGMMA", "QGMMA")  # operands of 16 bits, of 8
 _NOT_FOLLOWED = ("UTMALDG", "UBLKCP")
 _STORES = ("STS", "STSM", "STL", "LDGSTS")
+_WARPGROUP = 128  # threads
 #: Bytes a lane of a shared access by the width in its opcode.
 _WIDTHS = {"128": 16, "64": 8}
 
@@ -43,7 +47,7 @@ def loop_code(body: Iterable[Instruction]) -> tuple[Issued, ...]:
     kept: dict[int, int] = {}
     body = tuple(body)
     loads_by_tma = any(x.base.startswith(_NOT_FOLLOWED) for x in body)
-    if loads_by_tma or not any(x.base == "HGMMA" for x in body):
+    if loads_by_tma or not any(x.base in _WGMMA for x in body):
         return ()
     for x in body:
         banks, kept = _reads(x, kept)
@@ -54,7 +58,7 @@ def loop_code(body: Iterable[Instruction]) -> tuple[Issued, ...]:
 
 def _kind(x: Instruction) -> tuple[Kind, int, bool]:
     """Return what a scheduler tells apart, its number, and whether it closes a group."""
-    if x.base == "HGMMA":
+    if x.base in _WGMMA:
         found = _COLUMNS.search(x.opcode)
         columns = int(found[1]) if found else 0
         kind: Kind = "mma_registers" if _A_IN_REGISTERS.match(x.operands) else "mma"
@@ -66,13 +70,16 @@ def _kind(x: Instruction) -> tuple[Kind, int, bool]:
     if x.predicate == "@!PT":
         return "other", 0, False
     kind = _KINDS.get(x.base, "alu" if pipe_of(x) == "alu" else "other")
+    if kind == "barrier":
+        threads = _THREADS.match(x.operands)
+        return kind, int(threads[1], 16) // _WARPGROUP if threads else 0, False
     width = next((n for text, n in _WIDTHS.items() if text in x.opcode), 4)
     return kind, width if kind == "shared" else 0, False
 
 
 def _reads(x: Instruction, kept: dict[int, int]) -> tuple[tuple[int, int], dict[int, int]]:
     """Return the registers read from the even and the odd bank, and what is kept for the next."""
-    if x.base == "HGMMA" or x.predicate == "@!PT":
+    if x.base in _WGMMA or x.predicate == "@!PT":
         return (0, 0), {}
     operands = x.operands.split(",")
     counts, keeps = [0, 0], {}

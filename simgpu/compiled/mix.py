@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ _NOT_THE_KERNELS = ("warp_partition",)
 #: Parameters that our Triton kernels do not have, and what they may be.
 TRITONS = {"order": ("triton", "qk_ahead"), "instruction": (None,), "fast_math": (True,)}
 _TOLERANCE = 0.10
+_WARPGROUP = 4  # warps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,11 @@ class CompiledMix:
     full_stats: Stats | None
     masked_stats: Stats | None
     full_code: tuple[Issued, ...] = ()
+
+    @property
+    def loops(self) -> tuple[tuple[Issued, ...], ...]:
+        """The loop of each warpgroup of the CTA, where it can be followed."""
+        return (self.full_code,) * math.ceil(self.warps / _WARPGROUP) if self.full_code else ()
 
     @property
     def serial_products(self) -> int:

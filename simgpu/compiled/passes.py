@@ -14,18 +14,27 @@ from simgpu.timing.shorten import outline
 from simgpu.timing.steady import SmTimes
 
 if TYPE_CHECKING:
-    from simgpu.compiled.mix import CompiledMix
+    from collections.abc import Sequence
+
     from simgpu.cost.job import MissRates
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Step
     from simgpu.program.program import Role, TileProgram
+    from simgpu.timing.issue import Issued
     from simgpu.timing.shorten import Kind
 
 
 def with_pass_times(
-    launch: Launch, mix: CompiledMix, machine: Machine, dtype: str, slots: int, misses: MissRates
+    launch: Launch,
+    loops: Sequence[Sequence[Issued]],
+    machine: Machine,
+    dtype: str,
+    slots: int,
+    misses: MissRates,
 ) -> Launch:
     """Return the launch with its softmax loops stretched to the time of the compiled loop.
+
+    ``loops`` holds the loop of each warpgroup of a CTA that multiplies.
 
     A pass takes the mean of two times: that of its operations as events, and that of its
     instructions, followed with as many CTAs on an SM as run. The two are off independently of one
@@ -35,13 +44,13 @@ def with_pass_times(
     """
     number, residents = longest(launch), min(slots, math.ceil(launch.grid.tiles / machine.sms))
     kind = full_passes(launch, number)
-    if kind is None or not mix.full_code or machine.profile.issue is None:
+    if kind is None or not loops or machine.profile.issue is None:
         return launch
     share = machine.shared_by(min(launch.grid.tiles, machine.sms))
     times = SmTimes(machine, dtype, misses, share)
     events = times.one_pass(launch, number, kind, residents)
     late = max(x.get(name, 0.0) for x in (misses.late, misses.read) for name in ("K", "V"))
-    found = pass_cycles(mix.full_code, machine, residents, mix.warps, late)
+    found = pass_cycles(loops, machine, residents, late)
     return stretched(launch, (1.0 + found / events) / 2)
 
 

@@ -185,6 +185,7 @@ class Issue(Strict):
     fill_cycles: float = number(
         "of shared memory, for 16 bytes a lane in each scheduler's part", most=1e3, least=0
     )
+    bulk_fill_cycles: float = number("the same of a bulk copy", most=1e3, least=0)
     operand_lead_cycles: float = number("a wgmma's operands come so early", most=1e3, least=0)
     mma_queue: int = number("wgmma of a scheduler that wait for the tensor core", most=1024)
     mma_shared_latency_cycles: float = number(
@@ -192,11 +193,18 @@ class Issue(Strict):
     )
     mma_registers_latency_cycles: float = number("the same, A in registers", most=1e4, least=0)
     mma_issue_cycles: float = number(
-        "what an instruction takes more of the issue slot while a wgmma runs", most=64, least=0
+        "an instruction takes more of the issue slot while a wgmma with A in registers runs",
+        most=64,
+        least=0,
     )
+    mma_shared_issue_cycles: float = number("the same, A in shared memory", most=64, least=0)
     mma_register_share: float = number(
-        "of the register banks' reads, those of a running wgmma", most=0.99, least=0
+        "of the register banks' reads, those of a running wgmma with A in registers",
+        most=0.99,
+        least=0,
     )
+    mma_shared_register_share: float = number("the same, A in shared memory", most=0.99, least=0)
+    mbarrier_latency_cycles: float = number("mbarrier test to its use", most=1e4, least=0)
     register_window_cycles: float = number("reads that the banks may be behind", most=64, least=0)
 
 

@@ -142,6 +142,8 @@ def provenance(run: Run, top: Record) -> str:
     parts = [f"clock {run.clock_mhz:,.0f} MHz ({run.provenance.get('clock', 'fixed')})"]
     source = run.provenance.get("mix_source")
     parts.append(f"{run.mix} instruction mix" + (f" ({source})" if source else ""))
+    if loops := run.provenance.get("loops_source"):
+        parts.append(f"loops as compiled ({loops})")
     parts += _compiled(run)
     fitted = numbers.get("fitted", 0)
     parts.append(f"{assumed} of {total} profile numbers are assumed, {fitted} fitted")

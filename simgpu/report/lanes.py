@@ -46,7 +46,7 @@ def first_ctas(schedule: str, run: Run, profile: Profile) -> tuple[dict[str, Any
         params=run.params,
         resources=run.provenance.get("resources"),
         clock_mhz=run.clock_mhz,
-        mix="auto" if run.provenance.get("mix_known") else run.mix,
+        mix="auto" if any(map(run.provenance.get, ("mix_known", "loops_source"))) else run.mix,
         launch=number,
         waves=1,
     )

@@ -1,20 +1,21 @@
 """A compiled loop, cycle by cycle: how long a pass takes when warps share a scheduler.
 
 One of an SM's schedulers is followed, since all four do the same: each has a warp of every
-warpgroup. Warps issue in program order; the compiler's stall counts and scoreboards say how long a
-warp must wait, and whoever is ready and has waited for its turn longest goes next. Products,
-exponentials, copies and barriers take their time beside. (The stall counts and scoreboards are in
-the binary; how schedulers use them: Huerta et al., 2025, arXiv 2503.20481.)
+warpgroup, which have one loop in common or, as consumers with roles, each its own. Warps issue in
+program order; the compiler's stall counts and scoreboards say how long a warp must wait, and
+whoever is ready and has waited for its turn longest goes next. Products, exponentials, copies and
+barriers take their time beside. (The stall counts and scoreboards are in the binary; how schedulers
+use them: Huerta et al., 2025, arXiv 2503.20481.)
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from simgpu.errors import UnsupportedError
+from simgpu.timing.tensorcore import DEPTH_BYTES, TensorCore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,20 +24,21 @@ if TYPE_CHECKING:
     from simgpu.hardware.sections import Issue
 
 #: What a scheduler tells apart: ``mma`` reads A from shared memory, ``mma_registers`` from
-#: registers; ``wait_mma`` and ``wait_copies`` leave some groups pending.
+#: registers; ``wait_mma`` and ``wait_copies`` leave some groups pending. ``mbarrier`` tests or
+#: arrives at one whose data is there; turns go round among the warpgroups of a CTA.
 Kind = Literal[
-    "mma", "mma_registers", "wait_mma", "wait_copies", "commit", "barrier", "copy", "load",
-    "shared", "shuffle", "mufu", "alu", "other",
+    "mma", "mma_registers", "wait_mma", "wait_copies", "commit", "barrier", "mbarrier", "take_turn",
+    "give_turn", "copy", "load", "shared", "shuffle", "mufu", "alu", "other",
 ]  # fmt: skip
 
 SCOREBOARDS = 6
 #: Passes followed, and how many of the first do not count.
 PASSES, FIRST = 11, 5
-#: Cycles between the starts of co-resident CTAs: the two ends of what clock stamps show
-#: (validation/measured/h200_sxm/cta_phase.json); a pass is their mean.
+#: Cycles between the starts of co-resident CTAs, and of consumers with roles: the two ends of what
+#: clock stamps show (validation/measured/h200_sxm/cta_phase.json); a pass is their mean.
 GAPS = (20.0, 130.0)
 _LANES_BYTES = 512  # of a copy of 16 bytes a lane
-_MMA_DEPTH_BYTES = 32  # of one row or column of a product's operands
+SCHEDULERS = 4
 
 
 class Issued(NamedTuple):
@@ -45,8 +47,9 @@ class Issued(NamedTuple):
     ``stall`` cycles pass before the warp's next; ``waits`` is a mask of scoreboards that must be
     clear before it issues, ``result`` and ``reads`` those it sets until its result is there, or its
     operands are read (7: none). ``even`` and ``odd`` registers are read from each bank. ``n`` are a
-    product's columns, the groups that a wait leaves pending, or a shared access's bytes a lane;
-    ``last`` says that a product closes its group.
+    product's columns, the groups that a wait leaves pending, a shared access's bytes a lane, or the
+    warpgroups that meet at a barrier (0: all of the CTA); ``last`` says that a product closes its
+    group.
     """
 
     kind: Kind
@@ -61,22 +64,25 @@ class Issued(NamedTuple):
 
 
 def pass_cycles(
-    code: Sequence[Issued], machine: Machine, residents: int, warps: int, late: float = 0.0
+    loops: Sequence[Sequence[Issued]], machine: Machine, residents: int, late: float = 0.0
 ) -> float:
-    """Return the cycles of one pass of a loop, with ``residents`` CTAs of ``warps`` warps on an SM.
+    """Return the cycles of one pass of a loop, with ``residents`` CTAs on an SM.
 
-    ``late`` is the share of loads that see HBM's latency. Raises UnsupportedError for a profile
-    without an ``issue`` section, or a loop that never ends.
+    ``loops`` holds the code of each warpgroup of a CTA, ``late`` the share of loads that see HBM's
+    latency. Raises UnsupportedError for a profile without an ``issue`` section, or a loop that
+    never ends.
     """
     numbers = machine.profile.issue
     if numbers is None:
         raise UnsupportedError(f"{machine.profile.name} has no numbers for compiled loops")
-    groups = math.ceil(warps / machine.profile.occupancy.sub_partitions)
+    roles = any(x.kind == "mbarrier" for x in loops[0])
     found = []
-    for gap in GAPS if residents > 1 else GAPS[:1]:
-        scheduler = _Scheduler(code, machine, numbers, late)
+    for gap in GAPS if residents > 1 or roles else GAPS[:1]:
+        scheduler = _Scheduler(machine, numbers, late, _bulk_copies(loops[0]) if roles else 0)
         for cta in range(residents):
-            scheduler.admit(cta, groups, cta * gap)
+            for number, code in enumerate(loops):
+                start = cta * gap + roles * number * gap
+                scheduler.admit(cta, number, len(loops), code, start)
         found.append(scheduler.run())
     return fmean(found)
 
@@ -84,10 +90,16 @@ def pass_cycles(
 class _Warp:
     """One warp: where it is, and what it waits for."""
 
-    __slots__ = ("at", "copies", "cta", "fetched", "number", "products", "ready", "sets", "tops")
+    __slots__ = (
+        "at", "code", "copies", "cta", "fetched", "group", "groups", "number", "products", "ready",
+        "sets", "tops",
+    )  # fmt: skip
 
-    def __init__(self, number: int, cta: int, start: float) -> None:
-        self.number, self.cta, self.ready = number, cta, start
+    def __init__(
+        self, number: int, cta: int, group: int, groups: int, code: Sequence[Issued], start: float
+    ) -> None:
+        self.number, self.cta, self.group, self.groups = number, cta, group, groups
+        self.code, self.ready = code, start
         self.at = 0
         self.sets = [0.0] * SCOREBOARDS  # when each scoreboard clears
         self.tops: list[float] = []  # when each pass began
@@ -99,58 +111,48 @@ class _Warp:
 class _Scheduler:
     """A quarter of an SM; units are known by when they are free again."""
 
-    def __init__(
-        self, code: Sequence[Issued], machine: Machine, numbers: Issue, late: float
-    ) -> None:
+    def __init__(self, machine: Machine, numbers: Issue, late: float, bulk: int) -> None:
         rates, memory = machine.profile.rates, machine.profile.memory
         parts = machine.profile.occupancy.sub_partitions
-        self._code, self._numbers = code, numbers
+        self._numbers, self._bulk = numbers, bulk
         self._mufu_cycles = parts / rates.mufu_instructions
         self._alu_cycles = parts / rates.alu_instructions
-        self._column_cycles = 2 * 64 * 16 / machine.tensor_flops("fp16")
-        self._smem_bytes = rates.smem_bytes
         self._copy_cycles = parts * _LANES_BYTES / rates.lsu_bytes
         self._fetch_cycles = parts * _LANES_BYTES / numbers.l2_bytes
         self._late = late * (memory.hbm_latency_cycles - memory.l2_hit_latency_cycles)
+        self._tensor = TensorCore(machine, numbers)
         self._warps: list[_Warp] = []
-        self._groups = 0
-        self._mufu = self._alu = self._lsu = self._l2 = self._tensor = 0.0
+        self._mufu = self._alu = self._lsu = self._l2 = 0.0
         self._banks = [0.0, 0.0]
-        self._smem = 0.0
-        self._fills: list[float] = []  # when copies land in shared memory
-        self._queued: list[float] = []  # when products that were issued begin
         self._waiting: dict[int, list[_Warp]] = {}
+        self._turns: dict[tuple[int, int], float] = {}  # of a CTA's warpgroup: since when
         self._owed = 0.0
 
-    def admit(self, cta: int, groups: int, start: float) -> None:
-        """Add a CTA with one warp of each of its ``groups`` warpgroups here."""
-        self._groups = groups
-        for _ in range(groups):
-            self._warps.append(_Warp(len(self._warps), cta, start))
+    def admit(self, cta: int, group: int, groups: int, code: Sequence[Issued], at: float) -> None:
+        """Add the warp that warpgroup ``group`` of a CTA has here; the first has the first turn."""
+        self._warps.append(_Warp(len(self._warps), cta, group, groups, code, at))
+        if group == 0:
+            self._turns[cta, 0] = at
 
     def run(self) -> float:
         """Follow all warps through `PASSES` passes; return the mean cycles of the later ones."""
         now, turn = 0.0, 0
-        active = list(self._warps)
-        while active:
-            blocked = {w.number for some in self._waiting.values() for w in some}
-            ready = [(self._ready(w), w) for w in active if w.number not in blocked]
-            if not ready:
-                raise UnsupportedError("the compiled loop waits for a barrier that never completes")
+        while any(len(w.tops) <= PASSES for w in self._warps):
+            ready = [(self._ready(w), w) for w in self._warps]
             now = max(now, min(at for at, _ in ready))
+            if now == math.inf:
+                raise UnsupportedError("the compiled loop waits for a barrier that never completes")
             behind = [
                 ((w.number - turn) % len(self._warps), w.number) for at, w in ready if at <= now
             ]
             warp = self._warps[min(behind)[1]]
             turn = warp.number + 1
             now += self._issue(warp, now)
-            if len(warp.tops) > PASSES:
-                active.remove(warp)
         return fmean((w.tops[PASSES] - w.tops[FIRST]) / (PASSES - FIRST) for w in self._warps)
 
     def _ready(self, warp: _Warp) -> float:
         """Return when a warp's next instruction may issue, as far as is known now."""
-        x, numbers = self._code[warp.at], self._numbers
+        x, numbers = warp.code[warp.at], self._numbers
         at = max(warp.ready, max(self._banks) - numbers.register_window_cycles)
         if x.waits:
             at = max(at, *(s for i, s in enumerate(warp.sets) if x.waits >> i & 1))
@@ -160,40 +162,50 @@ class _Scheduler:
             case "alu":
                 at = max(at, self._alu)
             case "mma" | "mma_registers":
-                if len(self._queued) >= numbers.mma_queue:
-                    at = max(at, self._queued[-numbers.mma_queue])
+                at = max(at, self._tensor.room())
             case "copy" | "load" | "shared" | "shuffle":
                 at = max(at, self._lsu - numbers.lsu_queue * self._copy_cycles)
             case "wait_mma":
                 at = max(at, _landed(warp.products, x.n))
             case "wait_copies":
                 at = max(at, _landed(warp.copies, x.n))
+            case "take_turn":
+                at = max(at, self._turns.get((warp.cta, warp.group), math.inf))
         return at
 
     def _issue(self, warp: _Warp, now: float) -> float:
         """Issue a warp's next instruction; return the cycles that the issue slot is taken."""
-        x = self._code[warp.at]
+        x, numbers = warp.code[warp.at], self._numbers
         if warp.at == 0:
             warp.tops.append(now)
+            if warp.group == 0:
+                for number in range(self._bulk):
+                    self._tensor.land(now + number * self._fetch_cycles, numbers.bulk_fill_cycles)
         warp.ready = now + x.stall
-        self._read_registers(x, now)
+        in_registers = self._tensor.reads_registers(now)
+        self._read_registers(x, in_registers, now)
         done = self._execute(x, warp, now)
         if done and x.result < SCOREBOARDS:
             warp.sets[x.result] = max(warp.sets[x.result], done)
         warp.at += 1
-        if warp.at == len(self._code):
+        if warp.at == len(warp.code):
             warp.at = 0
-            warp.ready = max(warp.ready, now + self._numbers.loop_cycles)
+            warp.ready = max(warp.ready, now + numbers.loop_cycles)
             del warp.products[:-SCOREBOARDS], warp.copies[:-SCOREBOARDS]
-        if now < self._tensor and not x.kind.startswith("mma"):
-            self._owed += self._numbers.mma_issue_cycles
+        if in_registers is not None and not x.kind.startswith("mma"):
+            self._owed += (
+                numbers.mma_issue_cycles if in_registers else numbers.mma_shared_issue_cycles
+            )
         taken = 1.0 + math.floor(self._owed)
         self._owed -= math.floor(self._owed)
         return taken
 
-    def _read_registers(self, x: Issued, now: float) -> None:
+    def _read_registers(self, x: Issued, in_registers: bool | None, now: float) -> None:
         """Take the read ports of the register banks, which accumulators use as well."""
-        busy = self._numbers.mma_register_share if now < self._tensor else 0.0
+        numbers = self._numbers
+        busy = 0.0
+        if in_registers is not None:
+            busy = numbers.mma_register_share if in_registers else numbers.mma_shared_register_share
         for bank, count in enumerate((x.even, x.odd)):
             if count:
                 self._banks[bank] = max(self._banks[bank], now) + count / (1.0 - busy)
@@ -212,6 +224,8 @@ class _Scheduler:
                 size = x.n if x.kind == "shared" else 4
                 self._lsu = max(self._lsu, now) + self._copy_cycles * size / 16
                 return self._lsu + numbers.shuffle_latency_cycles
+            case "mbarrier":
+                return now + numbers.mbarrier_latency_cycles
             case "copy" | "load":
                 return self._fetch(x, warp, now)
             case "commit":
@@ -219,7 +233,9 @@ class _Scheduler:
             case "mma" | "mma_registers":
                 self._multiply(x, warp, now)
             case "barrier":
-                self._meet(warp, now)
+                self._meet(x, warp, now)
+            case "take_turn" | "give_turn":
+                return self._pass_turn(x, warp, now)
         return 0.0
 
     def _fetch(self, x: Issued, warp: _Warp, now: float) -> float:
@@ -232,52 +248,49 @@ class _Scheduler:
         if x.kind == "load":
             return self._l2 + numbers.load_latency_cycles + self._late
         landed = self._l2 + numbers.copy_latency_cycles + self._late
-        heapq.heappush(self._fills, landed)
+        self._tensor.land(landed, numbers.fill_cycles)
         warp.fetched = max(warp.fetched, landed)
         return 0.0
 
     def _multiply(self, x: Issued, warp: _Warp, now: float) -> None:
-        numbers = self._numbers
-        begin = max(self._tensor, now)
-        self._tensor = max(begin + x.n * self._column_cycles, self._operands(x, begin))
-        self._queued = [at for at in self._queued if at > now] + [begin]
+        numbers, in_registers = self._numbers, x.kind == "mma_registers"
+        done = self._tensor.multiply(x.n, in_registers=in_registers, now=now)
         if x.last:
-            from_shared = x.kind == "mma"
             latency = (
-                numbers.mma_shared_latency_cycles
-                if from_shared
-                else numbers.mma_registers_latency_cycles
+                numbers.mma_registers_latency_cycles
+                if in_registers
+                else numbers.mma_shared_latency_cycles
             )
-            warp.products.append(self._tensor + latency)
+            warp.products.append(done + latency)
 
-    def _operands(self, x: Issued, begin: float) -> float:
-        """Return when shared memory has delivered a product's operands, among copies that land."""
-        fill = self._numbers.fill_cycles
-        self._smem = self._land(max(self._smem, begin - self._numbers.operand_lead_cycles), begin)
-        rows = 64 if x.kind == "mma" else 0
-        done = self._smem + _MMA_DEPTH_BYTES * (x.n + rows) / self._smem_bytes
-        while self._fills and self._fills[0] <= done:
-            heapq.heappop(self._fills)
-            done += fill
-        self._smem = done
-        return done
-
-    def _land(self, free: float, now: float) -> float:
-        """Return when shared memory is free of what has landed by ``now``."""
-        while self._fills and self._fills[0] <= now:
-            free = max(free, heapq.heappop(self._fills)) + self._numbers.fill_cycles
-        return free
-
-    def _meet(self, warp: _Warp, now: float) -> None:
-        """Wait at the CTA's barrier until all its warpgroups are there."""
+    def _meet(self, x: Issued, warp: _Warp, now: float) -> None:
+        """Wait at a barrier until all its warpgroups are there; who waits is not ready."""
+        numbers, most = self._numbers, x.n or warp.groups
+        if most == 1:
+            warp.ready = max(warp.ready, now + numbers.barrier_cycles)
+            return
         waiting = self._waiting.setdefault(warp.cta, [])
         waiting.append(warp)
-        if len(waiting) == self._groups:
-            more = self._groups - 1
-            cycles = self._numbers.barrier_cycles + more * self._numbers.barrier_more_cycles
+        warp.ready = math.inf
+        if len(waiting) == most:
+            cycles = numbers.barrier_cycles + (most - 1) * numbers.barrier_more_cycles
             for w in waiting:
-                w.ready = max(w.ready, now + cycles)
+                w.ready = now + max(float(x.stall), cycles)
             waiting.clear()
+
+    def _pass_turn(self, x: Issued, warp: _Warp, now: float) -> float:
+        """Take the turn that was given, or give it to the next warpgroup."""
+        if x.kind == "take_turn":
+            del self._turns[warp.cta, warp.group]
+        else:
+            self._turns[warp.cta, (warp.group + 1) % warp.groups] = now
+        return now + self._numbers.mbarrier_latency_cycles
+
+
+def _bulk_copies(code: Sequence[Issued]) -> int:
+    """Return how many times 2 KB a producer loads for a pass: K and V, the products' B."""
+    columns = sum(x.n for x in code if x.kind.startswith("mma"))
+    return round(columns * DEPTH_BYTES / (SCHEDULERS * _LANES_BYTES))
 
 
 def _landed(groups: list[float], pending: int) -> float:

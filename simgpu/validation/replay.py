@@ -45,7 +45,14 @@ SECTOR_BYTES = 32
 #: Kernels of ours.
 OURS = ("fa2", "fa1", "fa3", "standard")
 #: Committed sets of a GPU, beside the first sweep over tiles.
-SETS = ("runs", "fa3_runs", "unseen_runs", "fa3_persistent_runs", "unseen_second_runs")
+SETS = (
+    "runs",
+    "fa3_runs",
+    "unseen_runs",
+    "fa3_persistent_runs",
+    "unseen_second_runs",
+    "fa3_lengths_runs",
+)
 
 #: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.
 LOOP = ("time_us", "loop_cycles", "clock_mhz")

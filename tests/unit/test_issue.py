@@ -1,5 +1,7 @@
 """Compiled loops, cycle by cycle: what a pass takes, alone and beside others."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ BRANCH = H200.profile.issue.loop_cycles
 
 
 def cycles(code, residents=1, warps=4, machine=H200):
-    return pass_cycles(code, machine, residents, warps)
+    return pass_cycles((code,) * math.ceil(warps / 4), machine, residents)
 
 
 def test_a_lone_warp_takes_its_stalls():
@@ -107,4 +109,36 @@ def test_co_residents_never_help():
 def test_a_profile_without_numbers_is_refused():
     profile = load_profile("a100")
     with pytest.raises(UnsupportedError, match="no numbers for compiled loops"):
-        pass_cycles([Issued("other")], Machine.from_profile(profile), 1, 4)
+        pass_cycles([[Issued("other")]], Machine.from_profile(profile), 1)
+
+
+TURN = [Issued("take_turn"), *[Issued("other", 10)] * 10, Issued("give_turn")]
+
+
+@pytest.mark.parametrize("consumers", [2, 3])
+def test_what_needs_the_turn_is_done_one_after_the_other(consumers):
+    own = [Issued("other", 10)] * 2
+    free = pass_cycles([[*TURN[1:-1], *own]] * consumers, H200, 1)
+    turns = pass_cycles([[*TURN, *own]] * consumers, H200, 1)
+    assert turns >= consumers * 100 > free
+
+
+def test_a_turn_that_nobody_gives_is_an_error():
+    with pytest.raises(UnsupportedError, match="never completes"):
+        pass_cycles([TURN[:-1]] * 2, H200, 1)
+
+
+def test_a_barrier_of_one_warpgroup_does_not_wait_for_the_other():
+    long = [Issued("mbarrier"), *[Issued("other", 15)] * 40]
+    short = [Issued("mbarrier"), Issued("barrier", n=1), *[Issued("other", 15)] * 10]
+    alone = pass_cycles([short], H200, 1)
+    assert pass_cycles([short, long], H200, 1) < (alone + pass_cycles([long], H200, 1)) * 0.55
+
+
+def test_what_a_producer_loads_lands_among_operands():
+    product = Issued("mma", n=64)  # its operands take all of shared memory's bandwidth
+    loop = [product] * 16 + [product._replace(last=True), Issued("wait_mma")]
+    alone = pass_cycles([loop], H200, 1)
+    loaded = pass_cycles([[Issued("mbarrier"), *loop]], H200, 1)
+    copies = 17 * 64 * 32 / 2048
+    assert loaded - alone >= 0.8 * copies * H200.profile.issue.bulk_fill_cycles

@@ -82,7 +82,7 @@ def test_only_what_a_compiled_mix_and_tensor_memory_add_may_be_absent():
     optional = set()
     for each in objects(SCHEMA):
         optional |= set(each["properties"]) - set(each["required"])
-    assert optional == COMPILED | {"tmem", "tensor_memory"}
+    assert optional == COMPILED | {"loops_source", "tmem", "tensor_memory"}
 
 
 def test_a_missing_and_an_unknown_field_are_refused():
