@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.errors import MeasureError, UnknownNameError
 from simgpu.hardware.load import load_profile
 from simgpu.problem import Attention
+from simgpu.validation.ours import as_measured
 from simgpu.validation.public import PUBLIC
 from simgpu.validation.records import Measurement, read
 
@@ -56,35 +57,6 @@ SETS = (
 
 #: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.
 LOOP = ("time_us", "loop_cycles", "clock_mhz")
-
-#: What a measured kernel does that its parameters do not say. Ours in Triton: FA1 splits rows over
-#: its warps, begins in registers, and loads and stores its state by rows; standard attention masks
-#: the scores before it stores them. FA3 in Gluon has two consumers, P in registers and, when it is
-#: persistent, a buffer of its own for O and the next tile's first scores under its store; it
-#: rescales O after PV at every head dim.
-AS_MEASURED: dict[str, dict[str, Any]] = {
-    "fa1": {
-        "warp_partition": "split-q",
-        "initial": "registers",
-        "state": "coalesced",
-        "ahead": True,
-    },
-    "standard": {"mask": "scores"},
-    "fa3": {
-        "block_m": 128,
-        "p_in": "registers",
-        "padding": "power_of_two",
-        "o_in": "own",
-        "cluster": 1,
-        "rescale": "after_pv",
-        "scores_ahead": True,
-    },
-}
-#: Records of our FA3 that do not say whether it was persistent are of the kernel before it could
-#: be: a program a tile, and causal tiles longest first in each head by itself.
-ONCE: dict[str, dict[str, Any]] = {
-    "fa3": {"persistent": False, "order": "longest_first_by_head"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +160,11 @@ def _from_record(
     )
     if k.name in PUBLIC:
         return _public(k.name, problem, counters, gpu, origin)
-    once = {} if "persistent" in k.params else ONCE.get(k.name, {})
-    params = {**once, **k.params, **AS_MEASURED.get(k.name, {})}
     return Measured(
         origin,
         gpu,
         k.name,
-        params,
+        as_measured(k.name, k.params),
         problem,
         tuple(_found(x) for x in (record.launches or (k,))),
         counters,
