@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from simgpu.problem import Attention
     from simgpu.program.program import Launch, Recording, Schedule
     from simgpu.read.traffic import Traffic
-    from simgpu.timing.issue import Issued
+    from simgpu.timing.issued import Issued
 
 #: What a compiler finds, and the least that each can be.
 RESOURCES = {"registers": 1, "shared_bytes": 0, "spills": 0, "serial_products": 0}

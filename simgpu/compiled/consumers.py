@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simgpu.compiled.listing import Instruction, Listing
-    from simgpu.timing.issue import Issued, Kind
+    from simgpu.timing.issued import Issued, Kind
 
 #: A stretch with more selects than this masks scores.
 _FEW_SELECTS = 8

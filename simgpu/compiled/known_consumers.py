@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simgpu.hardware.profile import Profile
-    from simgpu.timing.issue import Issued
+    from simgpu.timing.issued import Issued
 
 NAME = "fa3_sm_90.tsv.gz"
 #: Which of our kernels come with the package.

@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from simgpu.compiled.sass import pipe_of
-from simgpu.timing.issue import Issued
+from simgpu.timing.issued import Issued
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from simgpu.compiled.listing import Instruction
-    from simgpu.timing.issue import Kind
+    from simgpu.timing.issued import Kind
 
 _COLUMNS = re.compile(r"\.64x(\d+)x")
 _A_IN_REGISTERS = re.compile(r"R\d+, R\d")

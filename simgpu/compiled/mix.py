@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simgpu.compiled.flow import Stretch
     from simgpu.hardware.profile import Profile
     from simgpu.problem import Attention
-    from simgpu.timing.issue import Issued
+    from simgpu.timing.issued import Issued
 
 # Parameters of a schedule that decide nothing its kernel could be told.
 _NOT_THE_KERNELS = ("warp_partition",)

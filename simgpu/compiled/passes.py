@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Step
     from simgpu.program.program import Role, TileProgram
-    from simgpu.timing.issue import Issued
+    from simgpu.timing.issued import Issued
     from simgpu.timing.shorten import Kind
 
 
@@ -36,22 +36,23 @@ def with_pass_times(
 
     ``loops`` holds the loop of each warpgroup of a CTA that multiplies.
 
-    A pass takes the mean of two times: that of its operations as events, and that of its
-    instructions, followed with as many CTAs on an SM as run. The two are off independently of one
-    another (decision 7). The same stretch serves the loop of masked passes, which is too short to
+    A pass takes a weighted mean of two times: that of its operations as events, and that of its
+    instructions, followed with as many CTAs on an SM as run. The two are off for reasons of their
+    own (decision 7). The same stretch serves the loop of masked passes, which is too short to
     be followed. A launch is left as it is where its passes are few, or the profile has no numbers
     for compiled loops.
     """
     number, residents = longest(launch), min(slots, math.ceil(launch.grid.tiles / machine.sms))
     kind = full_passes(launch, number)
-    if kind is None or not loops or machine.profile.issue is None:
+    numbers = machine.profile.issue
+    if kind is None or not loops or numbers is None:
         return launch
     share = machine.shared_by(min(launch.grid.tiles, machine.sms))
     times = SmTimes(machine, dtype, misses, share)
     events = times.one_pass(launch, number, kind, residents)
     late = max(x.get(name, 0.0) for x in (misses.late, misses.read) for name in ("K", "V"))
     found = pass_cycles(loops, machine, residents, late)
-    return stretched(launch, (1.0 + found / events) / 2)
+    return stretched(launch, 1.0 + numbers.weight * (found / events - 1.0))
 
 
 def full_passes(launch: Launch, number: int) -> Kind | None:

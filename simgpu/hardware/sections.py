@@ -171,6 +171,7 @@ class Costs(Strict):
 class Issue(Strict):
     """What a scheduler's warps feel in a compiled loop, cycle by cycle."""
 
+    weight: float = number("of this time in a pass; the events have the rest", most=1, least=0)
     loop_cycles: float = number("the branch back", most=1e3, least=0)
     mufu_latency_cycles: float = number("MUFU to the use of its result", most=1e3, least=0)
     mufu_queue: float = number("MUFU instructions that wait for their pipe", most=64, least=0)

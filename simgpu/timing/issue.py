@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from simgpu.errors import UnsupportedError
+from simgpu.timing.issued import SCOREBOARDS, Issued
 from simgpu.timing.tensorcore import DEPTH_BYTES, TensorCore
 
 if TYPE_CHECKING:
@@ -23,44 +24,16 @@ if TYPE_CHECKING:
     from simgpu.hardware.machine import Machine
     from simgpu.hardware.sections import Issue
 
-#: What a scheduler tells apart: ``mma`` reads A from shared memory, ``mma_registers`` from
-#: registers; ``wait_mma`` and ``wait_copies`` leave some groups pending. ``mbarrier`` tests or
-#: arrives at one whose data is there; turns go round among the warpgroups of a CTA.
-Kind = Literal[
-    "mma", "mma_registers", "wait_mma", "wait_copies", "commit", "barrier", "mbarrier", "take_turn",
-    "give_turn", "copy", "load", "shared", "shuffle", "mufu", "alu", "other",
-]  # fmt: skip
-
-SCOREBOARDS = 6
 #: Passes followed, and how many of the first do not count.
 PASSES, FIRST = 11, 5
-#: Cycles between the starts of co-resident CTAs, and of consumers with roles: the two ends of what
-#: clock stamps show (validation/measured/h200_sxm/cta_phase.json); a pass is their mean.
-GAPS = (20.0, 130.0)
+#: Cycles between the starts of co-resident CTAs. Clock stamps show both kinds: those that keep a
+#: distance of 20 to 300 cycles, and those that drift (validation/measured/h200_sxm/cta_phase.json).
+#: So they are followed both ways, held so far apart and free; a pass is the mean.
+APART = 130.0
+#: The same of consumers with roles: the first scores of one stand before those of the next.
+CONSUMERS_APART = (300.0, 500.0)
 _LANES_BYTES = 512  # of a copy of 16 bytes a lane
 SCHEDULERS = 4
-
-
-class Issued(NamedTuple):
-    """One instruction as a scheduler sees it.
-
-    ``stall`` cycles pass before the warp's next; ``waits`` is a mask of scoreboards that must be
-    clear before it issues, ``result`` and ``reads`` those it sets until its result is there, or its
-    operands are read (7: none). ``even`` and ``odd`` registers are read from each bank. ``n`` are a
-    product's columns, the groups that a wait leaves pending, a shared access's bytes a lane, or the
-    warpgroups that meet at a barrier (0: all of the CTA); ``last`` says that a product closes its
-    group.
-    """
-
-    kind: Kind
-    stall: int = 1
-    waits: int = 0
-    result: int = 7
-    reads: int = 7
-    even: int = 0
-    odd: int = 0
-    n: int = 0
-    last: bool = False
 
 
 def pass_cycles(
@@ -76,12 +49,19 @@ def pass_cycles(
     if numbers is None:
         raise UnsupportedError(f"{machine.profile.name} has no numbers for compiled loops")
     roles = any(x.kind == "mbarrier" for x in loops[0])
+    ways: list[tuple[float, bool]] = [(APART, False)]  # cycles apart, and whether held there
+    if roles:
+        ways = [(gap, False) for gap in CONSUMERS_APART]
+    elif residents > 1:
+        ways.append((APART, True))
     found = []
-    for gap in GAPS if residents > 1 or roles else GAPS[:1]:
-        scheduler = _Scheduler(machine, numbers, late, _bulk_copies(loops[0]) if roles else 0)
+    for apart, held in ways:
+        scheduler = _Scheduler(machine, numbers, late)
+        scheduler.held_apart = apart if held else None
+        scheduler.bulk = _bulk_copies(loops[0]) if roles else 0
         for cta in range(residents):
             for number, code in enumerate(loops):
-                start = cta * gap + roles * number * gap
+                start = (cta + roles * number) * apart
                 scheduler.admit(cta, number, len(loops), code, start)
         found.append(scheduler.run())
     return fmean(found)
@@ -92,14 +72,14 @@ class _Warp:
 
     __slots__ = (
         "at", "code", "copies", "cta", "fetched", "group", "groups", "number", "products", "ready",
-        "sets", "tops",
+        "resume", "sets", "tops",
     )  # fmt: skip
 
     def __init__(
         self, number: int, cta: int, group: int, groups: int, code: Sequence[Issued], start: float
     ) -> None:
         self.number, self.cta, self.group, self.groups = number, cta, group, groups
-        self.code, self.ready = code, start
+        self.code, self.ready, self.resume = code, start, start
         self.at = 0
         self.sets = [0.0] * SCOREBOARDS  # when each scoreboard clears
         self.tops: list[float] = []  # when each pass began
@@ -111,10 +91,13 @@ class _Warp:
 class _Scheduler:
     """A quarter of an SM; units are known by when they are free again."""
 
-    def __init__(self, machine: Machine, numbers: Issue, late: float, bulk: int) -> None:
+    def __init__(self, machine: Machine, numbers: Issue, late: float) -> None:
         rates, memory = machine.profile.rates, machine.profile.memory
         parts = machine.profile.occupancy.sub_partitions
-        self._numbers, self._bulk = numbers, bulk
+        self._numbers = numbers
+        self.bulk = 0  # copies of 2 KB that a producer makes land in each pass
+        self.held_apart: float | None = None  # cycles between CTAs at the loop's top
+        self._at_top: list[_Warp] = []
         self._mufu_cycles = parts / rates.mufu_instructions
         self._alu_cycles = parts / rates.alu_instructions
         self._copy_cycles = parts * _LANES_BYTES / rates.lsu_bytes
@@ -179,7 +162,7 @@ class _Scheduler:
         if warp.at == 0:
             warp.tops.append(now)
             if warp.group == 0:
-                for number in range(self._bulk):
+                for number in range(self.bulk):
                     self._tensor.land(now + number * self._fetch_cycles, numbers.bulk_fill_cycles)
         warp.ready = now + x.stall
         in_registers = self._tensor.reads_registers(now)
@@ -191,6 +174,8 @@ class _Scheduler:
         if warp.at == len(warp.code):
             warp.at = 0
             warp.ready = max(warp.ready, now + numbers.loop_cycles)
+            if self.held_apart is not None:
+                self._hold(warp, self.held_apart)
             del warp.products[:-SCOREBOARDS], warp.copies[:-SCOREBOARDS]
         if in_registers is not None and not x.kind.startswith("mma"):
             self._owed += (
@@ -199,6 +184,18 @@ class _Scheduler:
         taken = 1.0 + math.floor(self._owed)
         self._owed -= math.floor(self._owed)
         return taken
+
+    def _hold(self, warp: _Warp, apart: float) -> None:
+        """Keep a warp at the loop's top until all are there; CTAs leave ``apart`` cycles apart."""
+        self._at_top.append(warp)
+        if len(self._at_top) < len(self._warps):
+            warp.resume, warp.ready = warp.ready, math.inf
+            return
+        warp.resume = warp.ready
+        begin = max(w.resume for w in self._at_top)
+        for w in self._at_top:
+            w.ready = begin + w.cta * apart
+        self._at_top.clear()
 
     def _read_registers(self, x: Issued, in_registers: bool | None, now: float) -> None:
         """Take the read ports of the register banks, which accumulators use as well."""

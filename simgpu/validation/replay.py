@@ -53,6 +53,7 @@ SETS = (
     "fa3_persistent_runs",
     "unseen_second_runs",
     "fa3_lengths_runs",
+    "unseen_third_runs",
 )
 
 #: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.

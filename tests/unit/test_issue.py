@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from simgpu.errors import UnsupportedError
 from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import Machine
-from simgpu.timing.issue import Issued, pass_cycles
+from simgpu.timing.issue import pass_cycles
+from simgpu.timing.issued import Issued
 
 H200 = Machine.from_profile(load_profile("h200"))
 BRANCH = H200.profile.issue.loop_cycles
@@ -43,7 +44,8 @@ def test_products_take_their_columns_and_no_one_else_multiplies():
     code = [product, Issued("wait_mma")]
     alone, both = cycles(code), cycles(code, 2)
     # 64 cycles of the tensor core, then the latency
-    assert alone == pytest.approx(64 + 50.8 + BRANCH, abs=5)
+    latency = H200.profile.issue.mma_registers_latency_cycles
+    assert alone == pytest.approx(64 + latency + BRANCH, abs=5)
     assert both >= 128
     independent = [product._replace(last=False)] * 4
     assert cycles(independent, 3) == pytest.approx(3 * 4 * 64, rel=0.1)
@@ -98,6 +100,13 @@ def test_no_pass_beats_its_units_and_the_same_code_takes_the_same_time(code, res
     # passes overlap at the ends of what is followed
     assert found >= 0.8 * residents * max(len(code), tensor, mufu) - 10
     assert found >= sum(x.stall for x in code) - code[-1].stall
+
+
+def test_ctas_that_are_held_together_share_less_well(monkeypatch):
+    code = [Issued("mufu", 2)] * 40 + [Issued("mma", n=128, last=True)] * 5 + [Issued("wait_mma")]
+    both = cycles(code, 2)
+    monkeypatch.setattr("simgpu.timing.issue._Scheduler._hold", lambda *_: None)
+    assert cycles(code, 2) < both
 
 
 def test_co_residents_never_help():

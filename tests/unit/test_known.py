@@ -12,7 +12,7 @@ from simgpu.hardware.load import load_profile
 from simgpu.hardware.machine import Machine
 from simgpu.program.record import record
 from simgpu.schedules import make_schedule
-from simgpu.timing.issue import Issued
+from simgpu.timing.issued import Issued
 from simgpu.timing.steady import SmTimes
 
 PROBLEM = simgpu.Attention(batch=2, heads_q=8, seq_q=2048, head_dim=128)
