@@ -154,10 +154,11 @@ class FairShare:
 
     def _fill(self) -> None:
         left = list(self._capacity) if self._limited else [math.inf] * len(self._capacity)
+        others = [running for running in self._jobs if not running.job.first]
+        wanted = _wanted(others, len(left))
         for running in self._jobs:
             if running.job.first:
-                _share([running], left)
-        others = [running for running in self._jobs if not running.job.first]
+                _serve(running, left, wanted)
         if self._limited and self._idle:
             free = left[ISSUE] / self._capacity[ISSUE]
             left[ISSUE] *= self._usable(sum(running.job.warps for running in others), free)
@@ -186,6 +187,27 @@ class FairShare:
                 kept.append(running)
         self._jobs = kept
         self._touch()
+
+
+def _wanted(jobs: Sequence[_Running], units: int) -> list[float]:
+    """Return what jobs use of each unit at full speed."""
+    wanted = [0.0] * units
+    for running in jobs:
+        for unit, use in running.use:
+            wanted[unit] += use
+    return wanted
+
+
+def _serve(running: _Running, left: list[float], wanted: Sequence[float]) -> None:
+    """Give a product what is left; of what others want too, but issue slots, its fair part."""
+    speed = 1.0
+    for unit, use in running.use:
+        both = use + (0.0 if unit == ISSUE else wanted[unit])
+        if both > left[unit]:
+            speed = min(speed, left[unit] / both)
+    running.rate = speed / running.solo
+    for unit, use in running.use:
+        left[unit] = max(0.0, left[unit] - speed * use)
 
 
 def _share(jobs: Sequence[_Running], left: list[float]) -> None:
