@@ -192,11 +192,21 @@ def test_products_are_served_in_the_order_in_which_they_came():
     assert served([product, product], starts=[1.0, 0.0])[1] == [10.0, 5.0]
 
 
-def test_a_product_does_not_feel_other_jobs_and_they_have_what_it_leaves():
+def test_a_product_does_not_feel_who_issues_beside_it_and_they_have_what_it_leaves():
+    slots = [0.0] * len(UNITS)
+    slots[ISSUE] = 2.0
+    product = Job(demand_of(issue=15.0), solo=10.0, first=True)
+    other = Job(demand_of(issue=10.0))
+    # for ten cycles the product takes 1.5 of 2 slots a cycle; then the other has all of them
+    assert served([product, other], slots)[1] == [10.0, 12.5]
+    assert served([other, product], slots)[1] == [12.5, 10.0]
+
+
+def test_a_product_shares_other_units():
     product, other = Job((15.0, 0.0, 0.0), solo=10.0, first=True), Job((10.0, 0.0, 0.0))
-    # for ten cycles the product takes 1.5 of the unit's 2 a cycle; then the other has all of it
-    assert served([product, other])[1] == [10.0, 12.5]
-    assert served([other, product])[1] == [12.5, 10.0]
+    # of 2 a cycle it wants 1.5 and the other 2: both have 4/7 of that until the other is done
+    assert served([product, other])[1] == pytest.approx([13.75, 8.75])
+    assert served([other, product])[1] == served([product, other])[1][::-1]
 
 
 @given(st.lists(jobs, min_size=1, max_size=6), st.data())
