@@ -3,7 +3,7 @@
 A job that runs alone takes its solo time and uses each unit at demand/solo. When several want more
 of a unit than it has, those that use it are slowed to one common speed, the rest share what is left
 (progressive filling; the fluid model of SimGrid: Casanova et al., 2014). Products of the tensor
-cores come before all others.
+cores come before all others at the issue slots.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ class _Running:
 class FairShare:
     """The units of one SM and the jobs that they serve.
 
-    Jobs that come ``first`` (products) are served in the order in which they came; the others share
-    what is left. One warp a scheduler leaves the share ``idle`` of the issue slots empty, since its
-    instructions depend on one another; n warps leave idle/n. Where products leave a share f of the
-    slots, an instruction waits g cycles for its operands and then 1/f for a slot, so 1/(g + 1/f) of
-    all slots are used, with g from f = 1. ``limited`` False lets every job run as if it were alone:
-    what is left is the critical path.
+    Jobs that come ``first`` (products) are served in the order in which they came: they take what
+    issue slots they want, and their fair part of what others want too. One warp a scheduler leaves
+    the share ``idle`` of the issue slots empty, since its instructions depend on one another; n
+    warps leave idle/n. Where products leave a share f of the slots, an instruction waits g cycles
+    for its operands and then 1/f for a slot, so 1/(g + 1/f) of all slots are used, with g from
+    f = 1. ``limited`` False lets every job run as if it were alone: what is left is the critical
+    path.
     """
 
     def __init__(
