@@ -139,9 +139,10 @@ def place(case: Case) -> Iterator[Placed]:
     for launch, resources, loops in launches:
         fit, registers, shared = _occupancy(launch, machine, resources)
         spills, serial = _spills(launch, machine.profile, resources)
-        launch = as_compiled(launch, spills=in_loop(spills, machine.profile), serial=serial)
+        spilled = in_loop(spills, machine.profile)
+        launch = as_compiled(launch, spills=spilled, serial=serial)
         served = traffic(launch, problem, machine, fit.ctas_per_sm, l2, fit.l1_bytes)
-        if loops:
+        if loops and not spilled:  # local memory's traffic is not followed in compiled loops
             with_times = (machine, problem.dtype, fit.ctas_per_sm, served.misses)
             launch = with_pass_times(launch, loops, *with_times)
         estimated = tuple(name for name in RESOURCES if name not in resources)
