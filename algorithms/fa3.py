@@ -233,6 +233,10 @@ class FlashAttention3:
             raise ScheduleError(f"block_m is {tile.block_m}: 128 or 192, 64 rows a consumer")
         if tile.block_n < 16 or tile.block_n % 16:
             raise ScheduleError(f"block_n is {tile.block_n}: it must be a positive multiple of 16")
+        if self.scores_ahead and not self.specialized:
+            raise ScheduleError(
+                "scores_ahead is true without a producer (specialized): who loads waits for itself"
+            )
         if not self.specialized and self.stages < 2:
             raise ScheduleError("stages is 1: without a producer tiles are loaded a pass ahead")
         return tile

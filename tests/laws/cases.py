@@ -75,7 +75,7 @@ standard = st.builds(
 
 @st.composite
 def fa3(draw: st.DrawFn) -> FlashAttention3:
-    """Without a producer it takes two stages."""
+    """Without a producer it takes two stages, and no scores ahead."""
     specialized = draw(st.booleans())
     return FlashAttention3(
         block_m=draw(st.sampled_from([128, 192])),
@@ -85,7 +85,7 @@ def fa3(draw: st.DrawFn) -> FlashAttention3:
         pingpong=draw(st.sampled_from([None, False, True])),
         pv_wait=draw(st.sampled_from(["after_maximum", "after_exponentials"])),
         rescale=draw(st.sampled_from([None, "before_pv", "after_pv"])),
-        scores_ahead=draw(st.booleans()),
+        scores_ahead=specialized and draw(st.booleans()),
         overlap=draw(st.booleans()),
         p_in=draw(st.sampled_from(["registers", "smem"])),
         order=draw(st.sampled_from(["longest_first", "longest_first_by_head", "first_to_last"])),

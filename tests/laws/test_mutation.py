@@ -41,7 +41,7 @@ PROBLEMS["fa3_three"] = replace(TALL, seq_q=576)
 TRIES = [
     ("program", 0),
     *(("random", s) for s in range(3)),
-    *(("adversarial", s) for s in range(6)),
+    *(("adversarial", s) for s in range(16)),
 ]
 
 

@@ -95,7 +95,7 @@ def test_the_time_is_that_of_the_full_program(schedule, problem, residents):
         full = full_life(launch, number, residents)
         life = short.life(launch, number, residents).cycles
         note(f"class {number}: {life} of {full}")
-        assert life == pytest.approx(full, rel=0.01)
+        assert life == pytest.approx(full, rel=0.015)
 
 
 @settings(max_examples=20)

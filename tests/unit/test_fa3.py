@@ -81,6 +81,7 @@ def test_what_is_given_is_kept_and_the_rest_is_chosen():
         ({"block_m": 160}, "block_m is 160"),
         ({"block_n": 100}, "block_n is 100: it must be a positive multiple of 16"),
         ({"specialized": False, "stages": 1}, "without a producer tiles are loaded a pass ahead"),
+        ({"specialized": False, "scores_ahead": True}, "scores_ahead is true without a producer"),
     ],
 )
 def test_impossible_tiles_are_refused(params, text):
