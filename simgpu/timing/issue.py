@@ -30,10 +30,10 @@ PASSES, FIRST = 11, 5
 #: distance of 20 to 300 cycles, and those that drift (validation/measured/h200_sxm/cta_phase.json).
 #: So they are followed both ways, held so far apart and free; a pass is the mean.
 APART = 130.0
-#: The same of consumers with roles: the first scores of one stand before those of the next.
+#: The same of consumers with roles: the first scores of one stand before those of the next. Taken
+#: among seven distances by the errors of 21 loops (docs/decisions/0007-compiled-loops.md).
 CONSUMERS_APART = (300.0, 500.0)
 _LANES_BYTES = 512  # of a copy of 16 bytes a lane
-SCHEDULERS = 4
 
 
 def pass_cycles(
@@ -58,7 +58,7 @@ def pass_cycles(
     for apart, held in ways:
         scheduler = _Scheduler(machine, numbers, late)
         scheduler.held_apart = apart if held else None
-        scheduler.bulk = _bulk_copies(loops[0]) if roles else 0
+        scheduler.bulk = _bulk_copies(loops[0], machine) if roles else 0
         for cta in range(residents):
             for number, code in enumerate(loops):
                 start = (cta + roles * number) * apart
@@ -284,10 +284,11 @@ class _Scheduler:
         return now + self._numbers.mbarrier_latency_cycles
 
 
-def _bulk_copies(code: Sequence[Issued]) -> int:
+def _bulk_copies(code: Sequence[Issued], machine: Machine) -> int:
     """Return how many times 2 KB a producer loads for a pass: K and V, the products' B."""
     columns = sum(x.n for x in code if x.kind.startswith("mma"))
-    return round(columns * DEPTH_BYTES / (SCHEDULERS * _LANES_BYTES))
+    parts = machine.profile.occupancy.sub_partitions
+    return round(columns * DEPTH_BYTES / (parts * _LANES_BYTES))
 
 
 def _landed(groups: list[float], pending: int) -> float:

@@ -51,12 +51,8 @@ class Sm:
         limited: bool = True,
     ) -> None:
         self.env, self._costs = env, costs
-        self.units = FairShare(
-            env,
-            capacity or machine.capacity,
-            idle=machine.profile.rates.issue_idle_share,
-            limited=limited,
-        )
+        idle = machine.profile.rates.issue_idle_share
+        self.units = FairShare(env, capacity or machine.capacity, idle=idle, limited=limited)
         self.units.watch = watch
         self.limited = limited
         # the path between L2 and this SM serves loads in order
@@ -67,10 +63,7 @@ class Sm:
         self._numbers = 0
 
     def start(
-        self,
-        first: WorkTile,
-        done: Callable[[], None],
-        following: Following = lambda: None,
+        self, first: WorkTile, done: Callable[[], None], following: Following = lambda: None
     ) -> None:
         """Start a CTA on a tile; ``done`` is called when its last role ends.
 

@@ -176,4 +176,4 @@ def test_the_paper_s_ablation_has_its_order_and_its_ratios_within_twelve_percent
     full, in_order, unspecialized = tflops(), tflops(overlap=False), tflops(specialized=False)
     assert full > in_order > unspecialized
     assert full / in_order == pytest.approx(661 / 582, rel=0.12)
-    assert full / unspecialized == pytest.approx(661 / 570, rel=0.12)
+    assert full / unspecialized == pytest.approx(661 / 570, rel=0.1)
