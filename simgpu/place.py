@@ -143,7 +143,7 @@ def place(case: Case) -> Iterator[Placed]:
         launch = as_compiled(launch, spills=spilled, serial=serial)
         served = traffic(launch, problem, machine, fit.ctas_per_sm, l2, fit.l1_bytes)
         if loops and not spilled:  # local memory's traffic is not followed in compiled loops
-            with_times = (machine, problem.dtype, fit.ctas_per_sm, served.misses)
+            with_times = (machine, problem.dtype, fit.ctas_per_sm, served)
             launch = with_pass_times(launch, loops, *with_times)
         estimated = tuple(name for name in RESOURCES if name not in resources)
         yield Placed(launch, fit, registers, shared, spills, serial, estimated, served)

@@ -6,9 +6,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from simgpu.hardware.machine import HBM, L2
 from simgpu.program.ops import Apply, Repeat
 from simgpu.program.program import Launch, operations
 from simgpu.read.bound import longest
+from simgpu.read.march import reads
 from simgpu.timing.issue import pass_cycles
 from simgpu.timing.shorten import outline
 from simgpu.timing.steady import SmTimes
@@ -16,10 +18,10 @@ from simgpu.timing.steady import SmTimes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simgpu.cost.job import MissRates
     from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Step
     from simgpu.program.program import Role, TileProgram
+    from simgpu.read.traffic import Traffic
     from simgpu.timing.issued import Issued
     from simgpu.timing.shorten import Kind
 
@@ -30,7 +32,7 @@ def with_pass_times(
     machine: Machine,
     dtype: str,
     slots: int,
-    misses: MissRates,
+    served: Traffic,
 ) -> Launch:
     """Return the launch with its softmax loops stretched to the time of the compiled loop.
 
@@ -42,16 +44,20 @@ def with_pass_times(
     be followed. A launch is left as it is where its passes are few, or the profile has no numbers
     for compiled loops.
     """
+    misses = served.misses
     number, residents = longest(launch), min(slots, math.ceil(launch.grid.tiles / machine.sms))
     kind = full_passes(launch, number)
     numbers = machine.profile.issue
     if kind is None or not loops or numbers is None:
         return launch
     share = machine.shared_by(min(launch.grid.tiles, machine.sms))
-    times = SmTimes(machine, dtype, misses, share)
+    # how fast HBM is, the stretched loop will see
+    times = SmTimes(machine, dtype, misses, (*share[:HBM], share[L2]))
     events = times.one_pass(launch, number, kind, residents)
     late = max(x.get(name, 0.0) for x in (misses.late, misses.read) for name in ("K", "V"))
-    found = pass_cycles(loops, machine, residents, late)
+    # two keep their distance if both are in step; who waits for its loads lets others pass
+    held = served.in_step**2 if reads(launch)["K"].hidden else numbers.held_exposed_share
+    found = pass_cycles(loops, machine, residents, late, held)
     return stretched(launch, 1.0 + numbers.weight * (found / events - 1.0))
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from simgpu.hardware.machine import ALU, FMA, ISSUE, MUFU, UNITS
+from simgpu.hardware.machine import ALU, FMA, HBM, ISSUE, MUFU, UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +39,8 @@ class Job:
         return self.solo > 0.0 or any(self.demand)
 
     def stretched(self, by: float) -> Job:
-        """Return the job with ``by`` times the demand and the latency."""
-        demand = tuple(amount * by for amount in self.demand)
+        """Return the job with ``by`` times the demand, but for HBM's bytes, and the latency."""
+        demand = tuple(x if unit == HBM else x * by for unit, x in enumerate(self.demand))
         return Job(demand, self.solo * by, self.latency * by, self.warps, self.first)
 
 

@@ -101,6 +101,12 @@ class Memory(Strict):
     smem_latency_cycles: float = number("load from shared memory", most=1e4)
     tmem_latency_cycles: float | None = number("load from tensor memory", most=1e4, absent=True)
     tma_latency_cycles: float | None = number("TMA, L2 hit", most=1e5, absent=True)
+    in_step_waves: float | None = number(
+        "waves of equal CTAs, half of which are in step", most=1e4, absent=True
+    )
+    in_step_unequal_waves: float | None = number(
+        "waves of unequal CTAs, half of which are in step", most=1e4, absent=True
+    )
     coalescer_group_sms: int | None = number("SMs behind one coalescer", most=1024, absent=True)
     coalescer_joins: int | None = number("requests it joins into one", most=1024, absent=True)
     coalescer_joined_share: float | None = number(
@@ -172,6 +178,11 @@ class Issue(Strict):
     """What a scheduler's warps feel in a compiled loop, cycle by cycle."""
 
     weight: float = number("of this time in a pass; the events have the rest", most=1, least=0)
+    held_exposed_share: float = number(
+        "of co-resident CTAs, those that keep their distance although they await loads",
+        most=1,
+        least=0,
+    )
     loop_cycles: float = number("the branch back", most=1e3, least=0)
     mufu_latency_cycles: float = number("MUFU to the use of its result", most=1e3, least=0)
     mufu_queue: float = number("MUFU instructions that wait for their pipe", most=64, least=0)

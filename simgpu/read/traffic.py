@@ -14,6 +14,7 @@ from simgpu.program.mix import Mix
 from simgpu.program.ops import Apply, Copy
 from simgpu.program.program import operations
 from simgpu.read.coalesce import l2_read_bytes
+from simgpu.read.march import unequal
 from simgpu.read.count import count_launch
 from simgpu.read.tally import tally
 from simgpu.tensor import Tile
@@ -22,11 +23,12 @@ from simgpu.timing.cache import NEVER, tensor_bytes
 if TYPE_CHECKING:
     from simgpu.cost.work import Work
     from simgpu.hardware.machine import Machine
+    from simgpu.hardware.sections import Memory
     from simgpu.problem import Attention
     from simgpu.program.ops import Op
     from simgpu.program.program import Launch, Role
     from simgpu.tensor import Tensor
-    from simgpu.timing.cache import L2
+    from simgpu.timing.cache import L2, Reuse
 
 READ, WRITTEN = "read", "written"
 
@@ -36,7 +38,8 @@ class Traffic:
     """One launch on one machine, over the whole grid.
 
     ``demand`` is what the units of all SMs have to serve (in the order of ``UNITS``); bytes are as
-    Nsight Compute counts them: L2 after the request coalescer, HBM beyond L2.
+    Nsight Compute counts them: L2 after the request coalescer, HBM beyond L2. ``in_step`` is the
+    share of CTAs that march in step with those that started with them.
     """
 
     work: Work
@@ -48,6 +51,7 @@ class Traffic:
     hbm_read_bytes: float
     hbm_write_bytes: float
     misses: MissRates
+    in_step: float
 
 
 class _Served(NamedTuple):
@@ -61,6 +65,25 @@ class _Served(NamedTuple):
         demand = tuple(a + b * times for a, b in zip(self.demand, other.demand, strict=True))
         mix = self.mix.plus(other.mix.times(times))
         return _Served(mix, self.wavefronts + other.wavefronts * times, demand)
+
+
+class _InStep(NamedTuple):
+    """Shares of a launch's CTAs: those of its first wave, and of later ones those in step."""
+
+    first: float
+    later: float
+
+    def late(self, reuse: Reuse) -> float:
+        """Return the share of loads that see HBM's latency: in step, one miss is everybody's."""
+        return self.first * reuse.late_share(True) + self.later * reuse.late_share(False)
+
+
+def _in_step(launch: Launch, wave: int, memory: Memory) -> _InStep:
+    """Return how many CTAs march in step: all in the first wave, the fewer the more waves."""
+    waves = max(1.0, launch.grid.tiles / wave)
+    half = memory.in_step_unequal_waves if unequal(launch) else memory.in_step_waves
+    kept = 1.0 / (1.0 + (waves / half) ** 2) if half else 0.0
+    return _InStep(1.0 / waves, max(0.0, kept - 1.0 / waves))
 
 
 class _Asked(dict[tuple[str, "Tensor"], int]):
@@ -93,11 +116,11 @@ def traffic(
         passed[what][name] = found[what].get(name, NEVER).beyond(size, whole)
         beyond[what] += passed[what][name]
         rates[what][name] = passed[what][name] / size
-    first = min(1.0, wave / launch.grid.tiles)
+    in_step = _in_step(launch, wave, machine.profile.memory)
     misses = MissRates(
         rates[READ],
         rates[WRITTEN],
-        {name: first * found[READ].get(name, NEVER).late_share for name in rates[READ]},
+        {name: in_step.late(found[READ].get(name, NEVER)) for name in rates[READ]},
         float(slots * _spilled(launch) > l1_bytes),
     )
     served = _served(launch, problem, machine, misses)
@@ -113,6 +136,7 @@ def traffic(
         hbm_read_bytes=beyond[READ],
         hbm_write_bytes=beyond[WRITTEN],
         misses=misses,
+        in_step=in_step.first + in_step.later,
     )
 
 

@@ -38,17 +38,23 @@ class Reuse:
     """What following the touches of one tensor showed; bytes."""
 
     asked: float = 0.0  # by CTAs
+    asked_late: float = 0.0  # of those, in a step in which somebody finds it missing
     shared: float = 0.0  # after sharing within a step
     again: float = 0.0  # of those, touched before
     missed: float = 0.0  # of those, no longer in L2 (for writes: no longer dirty there)
     fresh: bool = True  # nothing of it was touched, or held, before
-    early: float = 0.0  # asked for by the first wave
-    late: float = 0.0  # of those, in a step in which somebody finds it missing
+    first: float = 0.0  # asked for by the first wave
+    first_late: float = 0.0  # of those, in a step in which somebody finds it missing
 
-    @property
-    def late_share(self) -> float:
-        """Return the share of what the first wave asks for that it waits for HBM with."""
-        return self.late / self.early if self.early else 1.0
+    def late_share(self, first: bool) -> float:
+        """Return the share of what waves in step ask for that they wait for HBM with.
+
+        Of the ``first`` wave, or of the later ones; all of it where none was followed.
+        """
+        if first:
+            return self.first_late / self.first if self.first else 1.0
+        later = self.asked - self.first
+        return (self.asked_late - self.first_late) / later if later else 1.0
 
     def beyond(self, asked: float, distinct: float) -> float:
         """Return the bytes that go beyond L2 when CTAs ask for ``asked`` of ``distinct`` bytes."""
@@ -61,7 +67,7 @@ class Reuse:
 
 
 #: A tensor that was not reached while following: each byte of it once.
-NEVER = Reuse(1.0, 1.0)
+NEVER = Reuse(asked=1.0, shared=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +125,10 @@ class L2:
                         for touch, ctas, point in steps_of[members][step]:
                             key = self._key(touch, head, point, problem)
                             reuse, missed = self._touch(key, touch, ctas, found)
+                            reuse.asked_late += touch.bytes * ctas * missed
                             if number == 0:
-                                reuse.early += touch.bytes * ctas
-                                reuse.late += touch.bytes * ctas * missed
+                                reuse.first += touch.bytes * ctas
+                                reuse.first_late += touch.bytes * ctas * missed
         self._capacity = self._all
         for reuses in found.values():
             for name, reuse in reuses.items():

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 PASSES, FIRST = 11, 5
 #: Cycles between the starts of co-resident CTAs. Clock stamps show both kinds: those that keep a
 #: distance of 20 to 300 cycles, and those that drift (validation/measured/h200_sxm/cta_phase.json).
-#: So they are followed both ways, held so far apart and free; a pass is the mean.
 APART = 130.0
 #: The same of consumers with roles: the first scores of one stand before those of the next. Taken
 #: among seven distances by the errors of 21 loops (docs/decisions/0007-compiled-loops.md).
@@ -37,34 +36,40 @@ _LANES_BYTES = 512  # of a copy of 16 bytes a lane
 
 
 def pass_cycles(
-    loops: Sequence[Sequence[Issued]], machine: Machine, residents: int, late: float = 0.0
+    loops: Sequence[Sequence[Issued]],
+    machine: Machine,
+    residents: int,
+    late: float = 0.0,
+    held: float = 0.0,
 ) -> float:
     """Return the cycles of one pass of a loop, with ``residents`` CTAs on an SM.
 
     ``loops`` holds the code of each warpgroup of a CTA, ``late`` the share of loads that see HBM's
-    latency. Raises UnsupportedError for a profile without an ``issue`` section, or a loop that
+    latency, ``held`` that of CTAs which keep their distance; the others drift. Raises UnsupportedError for a profile without an ``issue`` section, or a loop that
     never ends.
     """
     numbers = machine.profile.issue
     if numbers is None:
         raise UnsupportedError(f"{machine.profile.name} has no numbers for compiled loops")
     roles = any(x.kind == "mbarrier" for x in loops[0])
-    ways: list[tuple[float, bool]] = [(APART, False)]  # cycles apart, and whether held there
+    ways = [(1.0 - held, APART, False), (held, APART, True)]  # weight, cycles apart, held there
     if roles:
-        ways = [(gap, False) for gap in CONSUMERS_APART]
-    elif residents > 1:
-        ways.append((APART, True))
-    found = []
-    for apart, held in ways:
+        ways = [(1.0 / len(CONSUMERS_APART), gap, False) for gap in CONSUMERS_APART]
+    elif residents == 1:
+        ways = [(1.0, APART, False)]
+    found = 0.0
+    for weight, apart, keeps in ways:
+        if not weight:
+            continue
         scheduler = _Scheduler(machine, numbers, late)
-        scheduler.held_apart = apart if held else None
+        scheduler.held_apart = apart if keeps else None
         scheduler.bulk = _bulk_copies(loops[0], machine) if roles else 0
         for cta in range(residents):
             for number, code in enumerate(loops):
                 start = (cta + roles * number) * apart
                 scheduler.admit(cta, number, len(loops), code, start)
-        found.append(scheduler.run())
-    return fmean(found)
+        found += weight * scheduler.run()
+    return found
 
 
 class _Warp:
