@@ -121,6 +121,12 @@ class Memory(Strict):
     coalescer_turns_exponent: float | None = number(
         "odds fall so with the CTAs that an SM has", most=10, least=0, absent=True
     )
+    coalescer_hidden_turns_exponent: float | None = number(
+        "the same where loads are hidden", most=10, least=0, absent=True
+    )
+    coalescer_repeated_exponent: float | None = number(
+        "and so much more for warps that repeat rows", most=10, least=0, absent=True
+    )
     coalescer_passes_exponent: float | None = number(
         "odds fall so with passes of hidden loads", most=10, least=0, absent=True
     )
@@ -129,9 +135,6 @@ class Memory(Strict):
     )
     coalescer_unequal_odds: float | None = number(
         "times the odds, for unequal CTAs", most=1, least=0, absent=True
-    )
-    coalescer_repeated_odds: float | None = number(
-        "times the odds, for warps that repeat rows", most=1, least=0, absent=True
     )
     coalescer_adrift_odds: float | None = number(
         "times the odds, for consumers without turns", most=1, least=0, absent=True

@@ -83,16 +83,17 @@ def joined_share(memory: Memory, march: March) -> float:
         return 0.0
     groups, rest = divmod(march.ctas, group)
     best = 1.0 - (groups * math.ceil(group / most) + math.ceil(rest / most)) / march.ctas
-    odds *= march.turns ** -(memory.coalescer_turns_exponent or 0.0)
     if march.hidden:
+        odds *= march.turns ** -(memory.coalescer_hidden_turns_exponent or 0.0)
         odds *= march.passes ** -(memory.coalescer_passes_exponent or 0.0)
+    else:
+        odds *= march.turns ** -(memory.coalescer_turns_exponent or 0.0)
+    if march.repeated:
+        odds *= march.turns ** -(memory.coalescer_repeated_exponent or 0.0)
     if march.unequal:
         odds *= _or_one(memory.coalescer_unequal_odds)
-    else:
-        if march.hidden:
-            odds *= march.residents ** -(memory.coalescer_residents_exponent or 0.0)
-        if march.repeated:
-            odds *= _or_one(memory.coalescer_repeated_odds)
+    elif march.hidden:
+        odds *= march.residents ** -(memory.coalescer_residents_exponent or 0.0)
     if march.adrift:
         odds *= _or_one(memory.coalescer_adrift_odds)
     return float(best * odds / (1.0 + odds))

@@ -37,6 +37,15 @@ def test_the_next_wave_finds_what_fits():
     assert (k.shared, k.again, k.missed) == (2 * 256 * ROW, 256 * ROW, 0)
 
 
+def test_in_step_one_miss_is_everybodys():
+    (found,) = follow(attention(), 1e9, wave=2)
+    k = found["read"]["K"]
+    assert (k.late_share(first=True), k.late_share(first=False)) == (1.0, 0.0)
+    (found,) = follow(attention(heads_q=3), 1e9, wave=4)  # a head a wave: its K is new each time
+    k = found["read"]["K"]
+    assert (k.late_share(first=True), k.late_share(first=False)) == (1.0, 1.0)
+
+
 def test_the_next_wave_misses_what_was_pushed_out():
     # Between two touches of a K tile lie 512 rows of K and V, and more of Q and O.
     (found,) = follow(attention(), 300 * ROW, wave=2)

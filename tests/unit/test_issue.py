@@ -102,11 +102,12 @@ def test_no_pass_beats_its_units_and_the_same_code_takes_the_same_time(code, res
     assert found >= sum(x.stall for x in code) - code[-1].stall
 
 
-def test_ctas_that_are_held_together_share_less_well(monkeypatch):
+def test_ctas_that_are_held_together_share_less_well():
     code = [Issued("mufu", 2)] * 40 + [Issued("mma", n=128, last=True)] * 5 + [Issued("wait_mma")]
-    both = cycles(code, 2)
-    monkeypatch.setattr("simgpu.timing.issue._Scheduler._hold", lambda *_: None)
-    assert cycles(code, 2) < both
+    free, half, held = (pass_cycles([code], H200, 2, held=share) for share in (0.0, 0.5, 1.0))
+    assert free < held
+    assert half == pytest.approx((free + held) / 2)
+    assert pass_cycles([code], H200, 1, held=1.0) == pass_cycles([code], H200, 1)
 
 
 def test_co_residents_never_help():
