@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simgpu.compiled.adjust import compile_recording, known_recording
-from simgpu.compiled.known_consumers import known_loops
+from simgpu.compiled.known_loops import known_loops
 from simgpu.compiled.passes import with_pass_times
 from simgpu.cost import tcgen05
 from simgpu.cost.registers import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from simgpu.compiled.adjust import CompiledRecording
-    from simgpu.compiled.known_consumers import KnownLoops
+    from simgpu.compiled.known_loops import KnownLoops
     from simgpu.hardware.occupancy import Occupancy
     from simgpu.hardware.profile import Profile
     from simgpu.problem import Attention
@@ -55,7 +55,7 @@ class Case:
     """A recording as it runs on a machine, with the resources of each launch.
 
     ``given`` is what the user gave: for all launches, or a list of one for each. ``known`` are the
-    loops of consumers where those of their kernel are known.
+    loops of a kernel where they are known without its mix.
     """
 
     recording: Recording

@@ -8,60 +8,27 @@ LIBRARY is ``fa3_fwd/_C.abi3.so`` of fa3-fwd 0.0.3.
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import sys
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from simgpu.compiled.aot import compile_jobs
 from simgpu.compiled.consumers import consumer_loops
 from simgpu.compiled.fa3_library import LibraryKernel, kernels_of
-from simgpu.compiled.job import architecture, own_job
-from simgpu.compiled.loopcode import from_json, to_json
+from simgpu.compiled.job import own_job
+from simgpu.compiled.known_lines import loops_text, write_lines
 from simgpu.errors import CompileError
 from simgpu.problem import Attention
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from simgpu.hardware.profile import Profile
     from simgpu.timing.issued import Issued
 
-NAME = "fa3_sm_90.tsv.gz"
 #: Which of our kernels come with the package.
 _TILES, _STAGES = ((64, 64), (64, 128), (128, 64), (128, 128), (256, 64)), (2, 3)
-
-
-class KnownLoops(NamedTuple):
-    """The loop of each warpgroup that multiplies, and what compiled it."""
-
-    source: str
-    loops: tuple[tuple[Issued, ...], ...]
-
-
-def known_loops(
-    schedule: str, params: Mapping[str, Any], problem: Attention, profile: Profile
-) -> KnownLoops | None:
-    """Return the loops of a schedule's consumers if its kernel is known for this GPU, else None.
-
-    ``params`` leave nothing out. bf16 counts as fp16.
-    """
-    try:
-        arch = architecture(profile)
-    except CompileError:
-        return None
-    key = specialisation(params, problem) if schedule == "fa3" and arch == 90 else None
-    text = _lines().get(key) if key else None
-    if text is None:
-        return None
-    found = json.loads(text)
-    loops = tuple(map(from_json, found["loops"]))
-    consumers = params["block_m"] // 64
-    return KnownLoops(found["source"], loops * consumers if len(loops) == 1 else loops)
 
 
 def specialisation(params: Mapping[str, Any], problem: Attention) -> str | None:
@@ -86,19 +53,6 @@ def specialisation(params: Mapping[str, Any], problem: Attention) -> str | None:
     return json.dumps(found, sort_keys=True)
 
 
-@cache
-def _lines() -> dict[str, str]:
-    """Return the lines of the file by what they were specialised on."""
-    path = files("simgpu") / "compiled" / "known" / NAME
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    return {key: loops for key, _, loops in (line.partition("\t") for line in lines)}
-
-
-def _written(source: str, loops: tuple[tuple[Issued, ...], ...]) -> str:
-    found = {"source": source, "loops": [to_json(x) for x in loops]}
-    return json.dumps(found, separators=(",", ":"))
-
-
 def _ours(arch: int) -> dict[str, str]:
     """Return the lines of our Gluon kernels; those that Triton cannot compile are left out."""
     jobs = {}
@@ -118,7 +72,7 @@ def _ours(arch: int) -> dict[str, str]:
         if not isinstance(found, CompileError):
             (kernel,) = found
             source = f"Triton {kernel.triton_version}, {kernel.target}"
-            lines[key] = _written(source, consumer_loops(kernel.listing))
+            lines[key] = loops_text(source, consumer_loops(kernel.listing))
     return lines
 
 
@@ -128,7 +82,7 @@ def _packages(library: Path) -> dict[str, str]:
     for kernel in kernels_of(library):
         loops = consumer_loops(kernel.listing)
         if loops:
-            lines[_key(kernel, loops[-1])] = _written("fa3-fwd 0.0.3, sm_90a", loops[-1:])
+            lines[_key(kernel, loops[-1])] = loops_text("fa3-fwd 0.0.3, sm_90a", loops[-1:])
     return lines
 
 
@@ -145,9 +99,7 @@ def _key(kernel: LibraryKernel, loop: tuple[Issued, ...]) -> str:
 def main() -> None:
     """Write the file."""
     lines = {**_ours(arch=90), **_packages(Path(sys.argv[1]))}
-    text = "".join(f"{key}\t{loops}\n" for key, loops in sorted(lines.items()))
-    file = Path(__file__).with_name("known") / NAME
-    file.write_bytes(gzip.compress(text.encode(), mtime=0))
+    write_lines("fa3", lines)
 
 
 if __name__ == "__main__":

@@ -7,19 +7,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simgpu.hardware.machine import HBM, L2
-from simgpu.program.ops import Apply, Repeat
+from simgpu.program.ops import Apply, Copy, Repeat
 from simgpu.program.program import Launch, operations
 from simgpu.read.bound import longest
 from simgpu.read.march import reads
+from simgpu.tensor import Tile, dtype_bytes
 from simgpu.timing.issue import pass_cycles
 from simgpu.timing.shorten import outline
 from simgpu.timing.steady import SmTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from simgpu.hardware.machine import Machine
-    from simgpu.program.ops import Step
+    from simgpu.cost.job import MissRates
+    from simgpu.program.ops import Op, Step
     from simgpu.program.program import Role, TileProgram
     from simgpu.read.traffic import Traffic
     from simgpu.timing.issued import Issued
@@ -54,11 +56,31 @@ def with_pass_times(
     # how fast HBM is, the stretched loop will see
     times = SmTimes(machine, dtype, misses, (*share[:HBM], share[L2]))
     events = times.one_pass(launch, number, kind, residents)
-    late = max(x.get(name, 0.0) for x in (misses.late, misses.read) for name in ("K", "V"))
+    late = _late(launch.classes[number].program, misses)
     # two keep their distance if both are in step; who waits for its loads lets others pass
     held = served.in_step**2 if reads(launch)["K"].hidden else numbers.held_exposed_share
     found = pass_cycles(loops, machine, residents, late, held)
     return stretched(launch, 1.0 + numbers.weight * (found / events - 1.0))
+
+
+def _late(program: TileProgram, misses: MissRates) -> float:
+    """Return the share of what loops load that sees HBM's latency, by bytes."""
+    late = loaded = 0.0
+    for op in _in_loops(program):
+        if isinstance(op, Copy) and isinstance(op.src, Tile):
+            size, name = op.src.rows * op.src.cols, op.src.tensor.name
+            size *= dtype_bytes(op.src.tensor.dtype)
+            late += size * max(x.get(name, 0.0) for x in (misses.late, misses.read))
+            loaded += size
+    return late / loaded if loaded else 0.0
+
+
+def _in_loops(program: TileProgram) -> Iterator[Op]:
+    """Yield the operations of the loops of all roles."""
+    for role in program.roles:
+        for step in role.body:
+            if isinstance(step, Repeat):
+                yield from operations(step.body)
 
 
 def full_passes(launch: Launch, number: int) -> Kind | None:

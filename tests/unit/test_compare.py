@@ -41,9 +41,11 @@ def test_fa2_is_slower_than_fa3_on_an_h100_as_nothing_runs_under_its_products():
     ratio = fa2.run.time_us / fa3.run.time_us
     assert ratio > 1
     assert f"It takes {ratio:.2f} × the time of fa3" in text
+    stalls = [run.launches[0].stalls for run in (fa2.run, fa3.run)]
+    grown = max(stalls[0], key=lambda name: stalls[0][name] - stalls[1][name])
     for run in (fa2.run, fa3.run):
         assert f"{100 * run.launches[0].utilization['tensor']:.1f} %" in text
-        assert f"{100 * run.launches[0].stalls['wait_mma']:.1f} %" in text
+        assert f"{100 * run.launches[0].stalls[grown]:.1f} %" in text
     assert "one role issues a product, waits for it, and only then computes its softmax" in text
     assert "2 roles have products, so that one's softmax runs under another's" in text
 

@@ -28,7 +28,7 @@ def test_a_first_wave_is_in_step_and_waits_for_every_miss():
 def test_the_more_waves_the_fewer_are_in_step():
     shares = [placed(waves).served.in_step for waves in (1, 2, 5, 12)]
     assert shares == sorted(shares, reverse=True)
-    assert placed(11).served.in_step == pytest.approx(0.5, abs=0.01)  # the profile's number
+    assert placed(15).served.in_step == pytest.approx(0.5, abs=0.01)  # the profile's number
 
 
 def test_each_wave_waits_for_the_keys_of_its_heads_if_it_is_in_step():

@@ -3,7 +3,7 @@
 import pytest
 
 import simgpu
-from simgpu.compiled.known_consumers import known_loops
+from simgpu.compiled.known_loops import known_loops
 from simgpu.hardware.load import load_profile
 from simgpu.program.record import record
 from simgpu.schedules import make_schedule

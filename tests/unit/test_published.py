@@ -53,7 +53,7 @@ def test_every_committed_row_is_a_problem_of_a_known_gpu_and_schedule():
         "h100_sxm5",
         "b200_sxm",
     }
-    assert sum(len(p.rows) for p in found) == 142
+    assert sum(len(p.rows) for p in found) == 135
     known = set(simgpu.schedules.schedule_names())
     for p in found:
         load_profile(p.gpu)
