@@ -1,7 +1,8 @@
 """Loops of our FlashAttention-1 kernel that came compiled with the package.
 
 Its loop over Q blocks lies in one over K and V blocks, so that it has no mix; the loop alone is
-known. ``python -m simgpu.compiled.known_fa1`` makes ``known/fa1_sm_90.tsv.gz`` anew (Triton needed).
+known. ``python -m simgpu.compiled.known_fa1`` makes ``known/fa1_sm_90.tsv.gz`` anew (Triton
+needed).
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from simgpu.timing.steady import SmTimes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from simgpu.hardware.machine import Machine
     from simgpu.cost.job import MissRates
+    from simgpu.hardware.machine import Machine
     from simgpu.program.ops import Op, Step
     from simgpu.program.program import Role, TileProgram
     from simgpu.read.traffic import Traffic

@@ -14,8 +14,8 @@ from simgpu.program.mix import Mix
 from simgpu.program.ops import Apply, Copy
 from simgpu.program.program import operations
 from simgpu.read.coalesce import l2_read_bytes
-from simgpu.read.march import unequal
 from simgpu.read.count import count_launch
+from simgpu.read.march import unequal
 from simgpu.read.tally import tally
 from simgpu.tensor import Tile
 from simgpu.timing.cache import NEVER, tensor_bytes

@@ -45,8 +45,8 @@ def pass_cycles(
     """Return the cycles of one pass of a loop, with ``residents`` CTAs on an SM.
 
     ``loops`` holds the code of each warpgroup of a CTA, ``late`` the share of loads that see HBM's
-    latency, ``held`` that of CTAs which keep their distance; the others drift. Raises UnsupportedError for a profile without an ``issue`` section, or a loop that
-    never ends.
+    latency, ``held`` that of CTAs which keep their distance; the others drift. Raises
+    UnsupportedError for a profile without an ``issue`` section, or a loop that never ends.
     """
     numbers = machine.profile.issue
     if numbers is None:

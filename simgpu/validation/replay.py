@@ -54,6 +54,8 @@ SETS = (
     "unseen_second_runs",
     "fa3_lengths_runs",
     "unseen_third_runs",
+    "fa2_lengths_runs",
+    "unseen_fourth_runs",
 )
 
 #: Of the warm timed loop, beside the counters: its time a run, its cycles, and the SMs' own clock.

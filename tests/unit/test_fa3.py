@@ -162,7 +162,7 @@ def test_which_products_are_issued_together(overlap, pair):
     assert together == {pair}
 
 
-def test_the_paper_s_ablation_has_its_order_and_its_ratios_within_twelve_percent():
+def test_the_paper_s_ablation_has_its_order_and_its_ratios_within_ten_percent():
     """Table 2 of the paper, TFLOP/s on an H100: both ideas 661, no overlap 582, no producer 570.
 
     At the clock that its power allows: at one clock for all, the fastest would gain too much.
@@ -175,5 +175,5 @@ def test_the_paper_s_ablation_has_its_order_and_its_ratios_within_twelve_percent
 
     full, in_order, unspecialized = tflops(), tflops(overlap=False), tflops(specialized=False)
     assert full > in_order > unspecialized
-    assert full / in_order == pytest.approx(661 / 582, rel=0.12)
+    assert full / in_order == pytest.approx(661 / 582, rel=0.1)
     assert full / unspecialized == pytest.approx(661 / 570, rel=0.1)
