@@ -55,7 +55,7 @@ def with_pass_times(
     share = machine.shared_by(min(launch.grid.tiles, machine.sms))
     # how fast HBM is, the stretched loop will see
     times = SmTimes(machine, dtype, misses, (*share[:HBM], share[L2]))
-    events = times.one_pass(launch, number, kind, residents)
+    events = times.one_pass(launch, kind, residents)
     late = _late(launch.classes[number].program, misses)
     # two keep their distance if both are in step; who waits for its loads lets others pass
     held = served.in_step**2 if reads(launch)["K"].hidden else numbers.held_exposed_share

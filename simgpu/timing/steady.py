@@ -80,20 +80,29 @@ class SmTimes:
         short, cta_class = outline(launch)[number], launch.classes[number]
         life = self._one_more(short, cta_class, residents, before)
         for kind, removed in short.removed.items():
-            key = (kind, residents, before)
-            if key not in self._passes:
-                more = shorten(cta_class.program, cta_class.env, {kind: MORE})
-                longer = self._one_more(more, cta_class, residents, before)
-                passes = removed - more.removed.get(kind, 0)
-                difference = longer.plus(self._one_more(short, cta_class, residents, before), -1.0)
-                self._passes[key] = Life(0.0, {}).plus(difference, 1.0 / passes)
-            life = life.plus(self._passes[key], removed)
+            life = life.plus(self._pass(launch, kind, residents, before), removed)
         return life
 
-    def one_pass(self, launch: Launch, number: int, kind: Kind, residents: int) -> float:
-        """Return the cycles of a pass of a loop that class ``number`` was cut short in."""
-        self.life(launch, number, residents)
-        return self._passes[kind, residents, 0].cycles
+    def _pass(self, launch: Launch, kind: Kind, residents: int, before: int) -> Life:
+        """Return a pass of a kind of loop, of the class that has most of them.
+
+        In a class with hardly more than an outline keeps, residents are not yet as they will be.
+        """
+        key = (kind, residents, before)
+        if key not in self._passes:
+            outlines = outline(launch)
+            number = max(range(len(outlines)), key=lambda i: outlines[i].removed.get(kind, 0))
+            short, cta_class = outlines[number], launch.classes[number]
+            more = shorten(cta_class.program, cta_class.env, {kind: MORE})
+            longer = self._one_more(more, cta_class, residents, before)
+            passes = short.removed[kind] - more.removed.get(kind, 0)
+            difference = longer.plus(self._one_more(short, cta_class, residents, before), -1.0)
+            self._passes[key] = Life(0.0, {}).plus(difference, 1.0 / passes)
+        return self._passes[key]
+
+    def one_pass(self, launch: Launch, kind: Kind, residents: int) -> float:
+        """Return the cycles of a pass of a kind of loop that some class was cut short in."""
+        return self._pass(launch, kind, residents, 0).cycles
 
     def lives_in_steady(self, launch: Launch, residents: int) -> list[Life]:
         """Return what one CTA more in each slot takes, by class, once slots are out of step."""
@@ -105,9 +114,7 @@ class SmTimes:
         short, cta_class = outline(launch)[number], launch.classes[number]
         life = self._later(WorkTile(short.program, cta_class.env), residents)
         for kind, removed in short.removed.items():
-            if (kind, residents, 0) not in self._passes:
-                self.life(launch, number, residents)
-            life = life.plus(self._passes[kind, residents, 0], removed)
+            life = life.plus(self._pass(launch, kind, residents, 0), removed)
         return life
 
     def _later(self, tile: WorkTile, residents: int) -> Life:
