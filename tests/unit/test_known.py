@@ -81,10 +81,10 @@ def test_a_stretch_lengthens_a_pass_by_just_so_much(residents):
     machine = Machine.from_profile(H200)
     kind = full_passes(launch, 0)
     assert kind is not None
-    plain = SmTimes(machine, "fp16", MissRates()).one_pass(launch, 0, kind, residents)
+    plain = SmTimes(machine, "fp16", MissRates()).one_pass(launch, kind, residents)
     longer = stretched(launch, 1.25)
     times = SmTimes(machine, "fp16", MissRates())
-    found = times.one_pass(longer, 0, full_passes(longer, 0), residents)
+    found = times.one_pass(longer, full_passes(longer, 0), residents)
     assert found == pytest.approx(1.25 * plain, rel=0.01)
 
 
